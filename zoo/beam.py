@@ -122,9 +122,9 @@ class SavedModelHandler(ModelHandler[Row, PredictionResult, LoadedSignature]):
         batch_size: the most rows that the model computes at once. Among 16 times as many rows, those of similar length
             share a batch.
         failures: "raise", or "return" a `Failure` as the inference of a row that fails. A batch that fails is tried
-            again row by row, so a row fails only for itself.
-        operation_threads: how many threads an operation may use; Beam runs one process a core.
-        shared: whether the processes of a machine share one model, for a model too large to be loaded by each.
+            again row by row, so that one bad row does not fail the others.
+        operation_threads: how many threads an operation may use; Beam runs one process for each core.
+        shared: whether the processes of a machine share one model, for a model that is too large to load in each.
 
     Raises:
         ValueError: an argument is out of its range.

@@ -43,7 +43,7 @@ def batch(
     outputs: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="The outputs to write.", show_default="all; of .txt the text")
     ] = None,
-    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Is put before the names of the new columns.")] = "",
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put this before the names of the new columns.")] = "",
     file_format: Annotated[
         str | None,
         typer.Option("--format", metavar="KIND", help="txt, tsv, jsonl or parquet.", show_default="by the name"),
@@ -59,8 +59,8 @@ def batch(
 ) -> None:
     """Run a model on every row of files; write the rows in the same order, with the outputs as new columns.
 
-    Rows that fail are in OUTPUT's .failed.jsonl, with the reason. A run that was killed goes on where it was when the
-    same command is given again. Runs on this machine, or by Beam's options on Flink, Spark or Dataflow.
+    Rows that fail go to a file .failed.jsonl beside OUTPUT, with the reason. If a run is killed, the same command
+    continues it. It runs on this machine or, with options of Beam, on Flink, Spark or Dataflow.
     """
     begin = time.monotonic()
     with user_errors(), _without_warnings():  # Beam tells which clouds it has no client of

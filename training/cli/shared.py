@@ -81,12 +81,12 @@ Texts = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="TEXT",
-        help="Texts. Without texts, stdin is read, a text per line. If a text begins with a dash, put all options "
+        help="Texts. Without texts, stdin is read, one text per line. If a text begins with a dash, put all options "
         "first, then `--`, then the texts.",
     ),
 ]
 TextFile = Annotated[
-    pathlib.Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read this file instead, a text per line.")
+    pathlib.Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read this file instead, one text per line.")
 ]
 Above = Annotated[
     float | None,
@@ -94,9 +94,9 @@ Above = Annotated[
         min=0,
         max=1,
         metavar="P",
-        help="For a classifier, print on one line, separated by commas, all classes with a probability above P, and an"
-        " empty line if there is none. Give 0.5 for a model of several labels; without --above only the most likely is"
-        " printed.",
+        help="For a classifier, print all classes with a probability above P on one line, separated by commas; the line"
+        " is empty if there is none. Use 0.5 for a model with several labels. Without --above, only the most likely"
+        " class is printed.",
     ),
 ]
 Overrides = Annotated[

@@ -59,7 +59,8 @@ def train(
     restart: Annotated[
         bool,
         typer.Option(
-            "--restart", help="Start again, even if a stopped run can go on or the folder holds another recipe's run."
+            "--restart",
+            help="Start again, even if a stopped run can continue or the folder holds another recipe's run.",
         ),
     ] = False,
     devices: Annotated[
@@ -82,9 +83,9 @@ def train(
 ) -> None:
     """Train a recipe's model, score it on held-out text, and export it.
 
-    After a stop, the same command goes on where the run was stopped. After Ctrl-C, the exit code is 130.
+    If you stop it, the same command continues the run. After Ctrl-C, the exit code is 130.
 
-    Where the environment variable TF_CONFIG names several workers, start the same command on each.
+    To train on several workers, set the environment variable TF_CONFIG and start the same command on each.
     """
     with user_errors():
         from zoo.cluster import read_cluster

@@ -15,7 +15,7 @@ from zoo.layers.scored_attention import ScoredAttention
 
 @keras.saving.register_keras_serializable(package="zoo")
 class AttentionDecoder(keras.layers.Layer):
-    """A recurrent cell whose input is the last token and a context attended to with the *previous* state.
+    """A recurrent decoder: the input of each step is the last token and a context. The *previous* state is the query.
 
         c_i = attention(query=s_{i-1}, memory)
         s_i = cell([E y_{i-1}; c_i], s_{i-1})
@@ -42,8 +42,8 @@ class AttentionDecoder(keras.layers.Layer):
         **kwargs: the arguments of every Keras layer.
 
     Call arguments:
-        inputs: the embedded previous tokens `(B, T, E)`. A mask that Keras attached to them goes on with the outputs,
-            and the states stay as they are where it is False, as in Keras' own recurrent layers.
+        inputs: the embedded previous tokens `(B, T, E)`. A mask that Keras attached to them is passed on with the
+            outputs. Where it is False, the states do not change, as in Keras' own recurrent layers.
         initial_states: list of the cell's states, one for a GRU and two for an LSTM, each `(B, units)`.
         memory: the annotations `(B, S, D)`; without attention the thought vector `(B, D)`.
         mask: boolean `(B, S)`, or `(1, S)` for all rows, True where the memory may be attended to; None takes the

@@ -36,7 +36,7 @@ class BidirectionalEncoder(MaskedLayer):
         annotations: `(B, S, 2 units)`, zero at padding.
         forward: `(B, units)`, the forward cell's hidden state after the last token.
         backward: `(B, units)`, the backward cell's hidden state after the first token.
-        In a row without any token all three are zero. The mask goes on with the annotations.
+        In a row without any token all three are zero. The mask is passed on with the annotations.
 
     Raises:
         ValueError: an argument out of its range, inputs that do not have three axes, or a mask that does not fit them

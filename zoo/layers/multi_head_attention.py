@@ -25,10 +25,10 @@ class MultiHeadAttention(keras.layers.Layer):
         head_h = softmax(Q W_q^h (K W_k^h)^T / sqrt(key_dim)) V W_v^h    (softmax over the allowed keys)
         output = concat(head_1, ..., head_H) W_o
 
-    It replaces `keras.layers.MultiHeadAttention` in one line: the same arguments with the same meaning, the same
-    weights in the same order, so files and `set_weights` fit both ways. It differs in these points, on purpose:
+    It replaces `keras.layers.MultiHeadAttention`: the same arguments with the same meaning, and the same weights in the
+    same order, so either layer can read the files and weights of the other. Four differences are intended:
 
-    - A query that may attend to nothing gets zero weights and a zero context on every path, so its output is the
+    - A query that may attend to nothing gets zero weights and a zero context, always, so its output is the
       output bias. (Keras gives the mean of the values, or zeros if the weights are asked for.)
     - Scores and softmax are computed in float32 under a lower precision, and the weights are returned in it.
     - Masks given as `query_mask`, `value_mask` or `key_mask` are preferred to those that Keras attaches to tensors.
@@ -80,9 +80,9 @@ class MultiHeadAttention(keras.layers.Layer):
         query_mask: boolean `(B, T)`, True at real queries. A masked query attends to nothing. In this mask and the
             next two, an axis of 1 in place of B stands for all rows.
         value_mask: boolean `(B, S)`, True at keys that may be attended to.
-        key_mask: likewise.
+        key_mask: as `value_mask`.
         attention_mask: boolean `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, where an axis may be 1, True where a query
-            may attend to a key. All masks hold together.
+            may attend to a key. A query attends to a key only if all masks allow it.
         return_attention_scores: whether to return the attention weights too.
         training: whether to drop weights.
         use_causal_mask: whether a query may attend only to keys at its own position and before.
@@ -91,7 +91,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Returns:
         The output `(B, T, D)`, and if asked for, the weights `(B, H, T, S)` in float32, before dropout. The query's
-        implicit mask, if it has one, goes with the output.
+        implicit mask, if it has one, is passed on with the output.
 
     Raises:
         ValueError: an argument out of its range, inputs whose shapes do not fit each other, a causal mask, window or

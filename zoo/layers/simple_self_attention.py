@@ -12,7 +12,7 @@ from zoo.layers.masked_layer import MaskedLayer
 
 @keras.saving.register_keras_serializable(package="zoo")
 class SimpleSelfAttention(MaskedLayer):
-    """Each token becomes an average of all tokens, weighted by how alike they are.
+    """Each token becomes an average of all tokens, weighted by their similarity.
 
         scores = x x^T,  weights = softmax(scores) over the tokens attended to,  context = weights x
 

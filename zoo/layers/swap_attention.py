@@ -28,11 +28,11 @@ def swap_attention(model: keras.Model, return_report: bool = False) -> Any:
     `keras.layers.MultiHeadAttention` and `keras.layers.GroupQueryAttention` are exchanged, inside nested functional
     and sequential models too. Two kinds are left as they are: subclasses of these layers, whose code may compute
     something else, and attention inside other layers, such as `TimeDistributed` or custom ones. A warning names them,
-    unless the report is asked for. LoRA weights go along.
+    unless you ask for the report. LoRA weights are copied too.
 
     The new model computes what the old one did, except for queries with nothing to attend to; see
-    `MultiHeadAttention`. It is compiled if the old one is, with the same loss, metrics and settings of the optimizer,
-    whose own state begins anew.
+    `MultiHeadAttention`. It is compiled if the old one is, with the same loss, metrics and settings of the optimizer.
+    The optimizer's state, such as Adam's averages, is new.
 
     Args:
         model: a functional or sequential `keras.Model`, for instance from `keras.models.load_model`.
@@ -40,7 +40,7 @@ def swap_attention(model: keras.Model, return_report: bool = False) -> Any:
 
     Returns:
         A new model, and if asked for, the report; the old model stays as it is. The new one is of Keras' own class: if
-        the old one is of a subclass, methods such as its `train_step` do not go along.
+        the old one is of a subclass, methods such as its `train_step` are lost.
 
     Raises:
         ValueError: a subclassed model, which Keras cannot clone, or a quantised one.

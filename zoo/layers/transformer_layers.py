@@ -341,12 +341,12 @@ class TransformerDecoderLayer(TransformerLayer):
         inputs: `(B, T, D)`.
         memory: what the encoder returns, `(B, S, any width)`; needed with cross attention, not taken without.
         inputs_mask: boolean `(B, T)` or `(B, T, T)`, as `mask` of `TransformerEncoderLayer`; causality comes on top.
-            It does not go on to later layers: only a mask that Keras attached to the inputs does.
-        memory_mask: boolean `(B, S)`, or `(1, S)` for all rows, likewise for the memory.
+            It is not passed on to later layers: only a mask that Keras attached to the inputs is.
+        memory_mask: boolean `(B, S)`, or `(1, S)` for all rows, True at tokens of the memory that may be attended to.
         training: whether to drop features.
         return_attention_scores: whether to return the attention weights too.
         head_mask: `(B, H)` of the self-attention, 0 switches a head off, see `MultiHeadAttention`.
-        memory_head_mask: likewise of the attention to the memory.
+        memory_head_mask: the same for the attention to the memory.
 
     Returns:
         `(B, T, D)`, and if asked for, the weights of the self-attention `(B, H, T, T)` and, with cross attention, of

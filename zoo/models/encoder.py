@@ -65,7 +65,7 @@ class Encoder(FunctionalModel):
         segments: `(B, T)`, from 0 to `num_segments - 1`; only with `num_segments`.
 
     Returns:
-        A vector for each token, `(B, T, D)`; what stands at padding means nothing.
+        A vector for each token, `(B, T, D)`; the vectors at padding have no meaning.
 
     Raises:
         ValueError: an argument out of its range, or a width that the heads do not divide.
@@ -204,7 +204,7 @@ class Encoder(FunctionalModel):
             segments: `(B, T)`, as in the call; only with `num_segments`.
 
         Returns:
-            Weights `(B, N, H, T, T)` in float32. Rows of padding hold weights as well, which mean nothing.
+            Weights `(B, N, H, T, T)` in float32. The weights in rows of padding have no meaning.
 
         Raises:
             ValueError: segments that are missing, or that the encoder does not have.
@@ -219,12 +219,12 @@ class Encoder(FunctionalModel):
 
 @keras.saving.register_keras_serializable(package="zoo")
 class RNNEncoder(FunctionalModel):
-    """A recurrent encoder that reads a text both ways: what encoders were before they attended.
+    """A recurrent encoder that reads a text forwards and backwards.
 
         h = dropout(E x),    h = [forward cell(h); backward cell(h)], N times                 BidirectionalEncoder
 
-    A `Classifier` with `pooling="attention"` on top is the hierarchical attention classifier of Yang et al. 2016, at
-    the level of words: one layer of attention, whose weights say which words decided.
+    With a `Classifier` with `pooling="attention"` on top, it is the word level of the hierarchical attention classifier
+    of Yang et al. 2016: the weights of its one attention say which words decided.
 
     Axes: B batch, T length, V vocabulary.
 

@@ -22,11 +22,11 @@ class FunctionalModel(keras.Model):
     its own arguments. `get_config` follows from the signature, and a `.keras` file also keeps what was changed in
     single layers: `trainable`, quantisation, LoRA.
 
-    An encoder or translator that allows only so many tokens, as with learned positions, says so in `most_positions`; a
-    language model in `context_length`.
+    If an encoder or translator has a maximum number of tokens, as with learned positions, its attribute
+    `most_positions` is that number; in a language model it is `context_length`.
 
-    For a copy, write `type(model).from_config(model.get_config())`. `keras.models.clone_model` calls no `get_config`
-    of a functional model, so it gives Keras' plain class, without the methods of the zoo's.
+    For a copy, write `type(model).from_config(model.get_config())`. `keras.models.clone_model` does not call
+    `get_config` of a functional model, so its result is a plain Keras model without the methods of the zoo's class.
 
     Args:
         inputs: the input of the graph, or a dict of inputs by name.
@@ -35,8 +35,8 @@ class FunctionalModel(keras.Model):
         name: name of the model.
         trainable: whether training changes the weights; False freezes all layers.
 
-    A subclass that takes `*args` or `**kwargs`, and has no `get_config` of its own, cannot be saved: its signature does
-    not name all of its configuration. A warning says so when it is made.
+    A subclass that takes `*args` or `**kwargs` cannot be saved without its own `get_config`, because its signature does
+    not name all of its configuration. A warning says so when the model is made.
     """
 
     most_positions: int | None = None

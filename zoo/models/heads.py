@@ -83,13 +83,13 @@ class Classifier(_Pooled):
 
         votes = mean over t of log softmax(z_t),    logits = sqrt(number of tokens) votes
 
-    Training and use differ. In training the loss is `-votes` of the label, the mean cross-entropy of the tokens: see
-    `votes`. Each token then learns all that it says about the class. A loss of the text's logits would teach it only
-    what the other tokens leave open: where one gives the class away, the others would learn nothing.
+    Training and use differ. In training, the loss is `-votes` of the label, the mean cross-entropy of the tokens: see
+    `votes`. So each token learns everything that it says about the class. With a loss of the text's logits, the tokens
+    would learn almost nothing from a text in which one token alone decides the class.
 
-    In use, the square root sets how sure the answer is, not which class is the most probable. If tokens were
-    independent, as in Naive Bayes, the text would have the sum of their log-probabilities; if all said the same, the
-    mean. The square root lies between. All this suits encoders whose vectors depend on a few tokens, such as
+    In use, the square root changes only how certain the answer is, not which class is the most probable. If tokens were
+    independent, as in Naive Bayes, their log-probabilities would be added; if all tokens said the same, the mean would
+    be right. The square root is between the two. All this suits encoders whose vectors depend on a few tokens, such as
     `NgramEncoder`.
 
     With other poolings, train with `keras.losses.SparseCategoricalCrossentropy(from_logits=True)` if a text has one
@@ -214,7 +214,7 @@ class TokenClassifier(Head):
     Call arguments (a dict): those of the encoder.
 
     Returns:
-        logits `(B, T, C)` in float32; those at padding mean nothing, so their labels need a weight of 0.
+        logits `(B, T, C)` in float32. Those at padding have no meaning, so their labels need a weight of 0.
 
     Raises:
         ValueError: an argument out of its range, or `encoder` is not a model with an input `ids`.
@@ -252,7 +252,7 @@ class TokenClassifier(Head):
 
 @keras.saving.register_keras_serializable(package="zoo")
 class MaskedLanguageModel(Head):
-    """Predicts the tokens that a mask hides, from what stands on both sides: what BERT is trained on.
+    """Predicts the tokens that a mask hides, from the tokens on both sides, as BERT is trained.
 
         logits = norm(f(h W + b)) E^T + c,    h the encoder's vectors, E its embeddings
 
@@ -343,7 +343,7 @@ class MaskedLanguageModel(Head):
 
 @keras.saving.register_keras_serializable(package="zoo")
 class SentenceEmbedder(_Pooled):
-    """One vector a text, so that texts of similar meaning have similar vectors: Reimers and Gurevych 2019.
+    """One vector for each text; texts of similar meaning have similar vectors: Reimers and Gurevych 2019.
 
         e = pool(h) W,    e / |e|,    h the encoder's vectors
 

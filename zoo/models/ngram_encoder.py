@@ -22,9 +22,9 @@ class NgramEncoder(FunctionalModel):
 
     There are far more n-grams than rows of E. Each is given a row by a hash, so that some n-grams share one. This is
     how fastText reads texts (Joulin et al. 2016), without a mean over the text: a head decides how vectors are joined.
-    Before the start of a text stands padding, id 0.
+    The positions before the start of a text count as padding, id 0.
 
-    With few texts, such a model learns less by heart than one that reads the whole text, above all under a `Classifier`
+    With few texts, such a model memorises less than one that reads the whole text, especially under a `Classifier`
     with `pooling="votes"`.
 
     Axes: B batch, T length, V vocabulary, D width, N the longest n-gram.
@@ -43,7 +43,7 @@ class NgramEncoder(FunctionalModel):
         ids: `(B, T)`, 0 for padding.
 
     Returns:
-        A vector for each token, `(B, T, D)`; what stands at padding means nothing.
+        A vector for each token, `(B, T, D)`; the vectors at padding have no meaning.
 
     Raises:
         ValueError: an argument out of its range.

@@ -378,7 +378,7 @@ class Transformer(Family):
         Returns:
             Weights in float32: of the decoder's attention to the source `(B, M, H, T, S)`, of the encoder's
             self-attention `(B, N, H, S, S)`, and of the decoder's self-attention to the previous tokens
-            `(B, M, H, T, T)`. Rows of padding hold weights as well, which mean nothing.
+            `(B, M, H, T, T)`. The weights in rows of padding have no meaning.
         """
         encoder_maps: list[Any] = []
         decoder_maps: list[Any] = []

@@ -16,7 +16,7 @@ class Translation:
         source: the text that was given.
         text: the translation.
         score: the natural logarithm of the model's probability of `text`; at most 0. The end token counts, unless the
-            text was cut off at its longest.
+            text was cut off at the length limit.
         alternatives: the next best translations of the same text, best first, if more than one was asked for. The order
             also depends on the length penalty, so an alternative may have a higher score. Two of them may be the same
             text, made of different tokens.
@@ -35,7 +35,8 @@ class Generation:
     Attributes:
         prompt: the text that was given.
         text: what follows it, without a stop string.
-        log_probability: the natural logarithm of the model's probability of the new tokens, whatever the settings.
+        log_probability: the natural logarithm of the model's probability of the new tokens. It does not depend on the
+            settings, such as the temperature.
         tokens: the number of new tokens; the end token and those of a stop string count.
     """
 
@@ -140,7 +141,7 @@ class Filling:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """What stands in place of a row's outputs if the row failed.
+    """The result of a row that failed, in place of its outputs.
 
     Attributes:
         reason: one line.

@@ -179,7 +179,7 @@ class TextContinuation(Generates):
 
         Returns:
             The tokens of each text with their log-probabilities: a start token first, if the model was trained with
-            one. The first token has 0, since nothing stands before it.
+            one. The first token has 0, because it has no token before it.
 
         Raises:
             ValueError: `texts` is not a list of strings, or one is longer than the context. An exported model does not

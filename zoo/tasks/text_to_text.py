@@ -158,7 +158,7 @@ class TextToText(abc.ABC):
             prefixes: the ids that each translation begins with; None for none. One ends before an id that a model may
                 not write, and behind an end token.
             batch_size: how many are translated at once.
-            hidden: for each text the positions of its tokens, from 0, that nobody may attend to; None for none. A
+            hidden: for each text the positions of its tokens, from 0, that no token may attend to; None for none. A
                 recurrent encoder does not read them either.
             heads: for each text the names of heads whose output is zero: kind of attention, layer and number, such as
                 "encoder.1.3", "source.2.1" for the decoder's attention to the source, or "decoder.1.4"; None for none.

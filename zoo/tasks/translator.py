@@ -60,13 +60,13 @@ class Translator(TextToText, SavedTask):
         max_source_length: the most tokens of a source text, its end token included; a longer text is cut off. None for
             1,000, or for the number of the model's learned positions if that is less.
         max_target_length: the most tokens of a translation, its end token included; a longer one is cut off. None for
-            200, or likewise.
+            200, or for the number of learned positions if that is less.
         beam_size: the number of hypotheses, unless a call sets another; 1 is greedy. An export always uses
             this beam size.
         length_penalty: how strongly long translations are favoured, unless a call sets another value, see
             `zoo.decoding.beam_search`.
-        length_normalization: which function of the length has `length_penalty` as its power, "wu" or "mean", see there.
-        early_stopping: what ends a search early: True, False or "never", see there.
+        length_normalization: how the length enters a score, "wu" or "mean", see `zoo.decoding.beam_search`.
+        early_stopping: when a search ends: True, False or "never", see `zoo.decoding.beam_search`.
         shortlist: chooses the target tokens that a translation may use; None for all. A score is then the
             log-probability among these tokens. `score`, `next_tokens` and `complete` consider all tokens. `save` does
             not write it.

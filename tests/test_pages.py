@@ -51,6 +51,17 @@ def test_python_runs(name, number, monkeypatch, tmp_path):
 
 
 @pytest.mark.long
+def test_the_program_of_encoders_takes_an_encoder_with_segments(monkeypatch, tmp_path):
+    """As an imported BERT has them; without the export."""
+    encoder = "zoo.models.Encoder(tokenizer.size, units=16, num_heads=2, num_layers=1, num_segments=2)"
+    [program] = blocks("docs/encoders.md", "python")
+    changed = program.replace("RNNEncoder(tokenizer.size, units=16)", encoder).partition("zoo.serving.export")[0]
+    assert encoder in changed
+    monkeypatch.chdir(tmp_path)
+    exec(compile(changed, "docs/encoders.md", "exec"), {})
+
+
+@pytest.mark.long
 def test_the_keras_script_goes_from_texts_to_answers(tmp_path):
     """Each block in a process of its own, in the same folder; the last one without the zoo."""
     for block in blocks("docs/keras_script.md", "python"):

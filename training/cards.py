@@ -11,6 +11,7 @@ import shlex
 import urllib.parse
 from typing import Any
 
+from zoo.models import GPT, RNNSeq2Seq, Transformer
 from zoo.serving import measure_start_up
 from zoo.serving.packed import unsupported
 from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
@@ -86,10 +87,14 @@ _SIGNATURES: dict[type[SavedTask], tuple[dict[str, str], str]] = {
 def translator_card(name: str, recipe: TranslatorRecipe, translator: Translator, metrics: dict[str, Any]) -> str:
     """The card of a translator, as Markdown."""
     model = translator.model
-    attention = getattr(model, "attention", f"{getattr(model, 'num_heads', '')} heads") or "none"
     decoding = f"beam of {translator.beam_size}, length penalty {translator.length_penalty:g}"
+    attention = {}  # a family of a user's own need not say what it has
+    if isinstance(model, RNNSeq2Seq):
+        attention = {"attention": model.attention or "none"}
+    if isinstance(model, Transformer):
+        attention = {"attention": f"{model.num_heads} heads"}
     facts = {
-        "attention": attention,
+        **attention,
         "decoding": "greedy" if translator.beam_size == 1 else decoding,
         "corpus": f"`{recipe.corpus.kind}`, {metrics['training_pairs']:,} training pairs{_weights(recipe)}",
         **_teachers(recipe),
@@ -114,9 +119,12 @@ def translator_card(name: str, recipe: TranslatorRecipe, translator: Translator,
 def generator_card(name: str, recipe: GeneratorRecipe, generator: TextGenerator, metrics: dict[str, Any]) -> str:
     """The card of a language model, as Markdown."""
     model = generator.model
+    attention = {}  # a family of a user's own need not say what it has
+    if isinstance(model, GPT):
+        heads = f"{model.num_layers} layers of {model.num_heads} heads, width {model.units}"
+        attention = {"attention": f"{heads}, {model.positions} positions"}
     facts = {
-        "attention": f"{model.num_layers} layers of {model.num_heads} heads, width {model.units},"
-        f" {model.positions} positions",
+        **attention,
         "context": f"{generator.context_length:,} tokens",
         "corpus": f"`{recipe.corpus.kind}`, {metrics['training_tokens']:,} training tokens",
     }

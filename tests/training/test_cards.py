@@ -3,11 +3,13 @@
 import re
 import types
 
+import keras
 import pytest
 from zoo_training.cards import classifier_card, generator_card, scores_of_classifier, translator_card
 from zoo_training.schema.recipe import read_recipe
 from zoo_training.schema.translator_tables import TranslatorRecipe
 
+import zoo
 from zoo import TextClassifier, TextGenerator, Translator
 from zoo.models import GPT, Classifier, Encoder, RNNEncoder, RNNSeq2Seq, Transformer
 from zoo.text import BytePairTokenizer, CharacterTokenizer, WordPieceTokenizer
@@ -186,6 +188,35 @@ def test_a_language_model():
     assert "## Sample\n\nFrom an empty prompt, at temperature 0.8, seed 0:\n\n    " in text
     assert set(signatures_of(text)) == set(generator.signatures()) - set(generator.EXPLORE)
     assert "It knows the 3 characters of its training text" in text and "reads at most 8 tokens at once" in text
+
+
+class Mine(zoo.models.Family):
+    """The model of `docs/adding_a_family.md`: it has no attention, and predicts from the last token only."""
+
+    def __init__(self, vocabulary_size, context_length):
+        self.embedding = keras.layers.Embedding(vocabulary_size, 4)
+        self.output_layer = keras.layers.Dense(vocabulary_size, dtype="float32")
+        tokens = keras.Input((None,), dtype="int32", name="tokens")
+        hidden = self.embedding(tokens)
+        super().__init__(tokens, self.output_layer(hidden), hidden)
+        self.vocabulary_size, self.context_length = vocabulary_size, context_length
+
+    def begin(self, source):
+        return (), ()
+
+    def step(self, tokens, position, memory, cache):
+        return self.output_layer(self.embedding(tokens)), cache, None
+
+    def output_weights(self):
+        return keras.ops.transpose(self.output_layer.kernel), self.output_layer.bias
+
+
+def test_a_family_of_ones_own():
+    tokenizer = CharacterTokenizer("abc")
+    generator = TextGenerator(Mine(tokenizer.size, context_length=8), tokenizer)
+    loss = {"metric": "loss", "loss": 1.5, "perplexity": 4.48169, "bits_per_byte": 2.164, "training_tokens": 9876}
+    text = generator_card("mine", read_recipe("gpt-pydoc"), generator, {**METRICS, **loss, "split": "validation"})
+    assert "| model | `Mine`, " in text and "| attention |" not in text
 
 
 ACCURACY = {

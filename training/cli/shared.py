@@ -217,7 +217,7 @@ def load(path: pathlib.Path):
 # By the method that only this kind of model has: what the model is, what it does, and its command.
 _KINDS = {
     "translate": ("a translator", "turn one text into another", "translate"),
-    "generate": ("a language model", "go on with a text, nor score one by itself", "generate"),
+    "generate": ("a language model", "continue a text, nor score one by itself", "generate"),
     "classify": ("a classifier", "put texts into classes", "classify"),
     "embed": ("an embedder", "turn texts into vectors", "embed"),
     "fill": ("a mask filler", "fill the masks of texts", "fill"),

@@ -303,12 +303,12 @@ class TestAttend:
         (
             "generate",
             "embedder",
-            "is an embedder, which does not go on with a text, nor score one by itself; see `zoo embed`",
+            "is an embedder, which does not continue a text, nor score one by itself; see `zoo embed`",
         ),
         (
             "score",
             "filler",
-            "is a mask filler, which does not go on with a text, nor score one by itself; see `zoo fill`",
+            "is a mask filler, which does not continue a text, nor score one by itself; see `zoo fill`",
         ),
         ("classify", "embedder", "is an embedder, which does not put texts into classes; see `zoo embed`"),
         ("embed", "filler", "is a mask filler, which does not turn texts into vectors; see `zoo fill`"),

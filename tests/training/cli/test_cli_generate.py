@@ -104,7 +104,7 @@ class TestGenerate:
         for command in ("generate", "score"):
             told = refuses(command, tmp_path / "mine", "a")
             assert told.endswith(
-                "is a translator, which does not go on with a text, nor score one by itself; see `zoo translate`"
+                "is a translator, which does not continue a text, nor score one by itself; see `zoo translate`"
             )
 
 

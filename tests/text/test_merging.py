@@ -69,7 +69,7 @@ def merges(draw):
 
 SEED = tf.constant([3, 4], tf.int64)
 WORDS = st.lists(
-    st.text("ab ", min_size=1, max_size=24).map(str.encode) | st.binary(min_size=1, max_size=8), min_size=1
+    st.text("ab ", min_size=1, max_size=60).map(str.encode) | st.binary(min_size=1, max_size=8), min_size=1
 )
 
 
@@ -88,11 +88,19 @@ WORDS = st.lists(
         (["aa a", "a a"], "aaaa", "aaa a"),
         (["aa a", "a a"], "aaaaa", "aaa aa"),
         (["baa a", "b aa", "a a"], "baaaa", "baaa a"),  # the same by way of what precedes it
+        (["a b", "b c", "d e", "f g", "ab c"], "abcdefg", "abc de fg"),  # `d e` need not wait, `b c` must
+        # Of equal pairs side by side, every other one is merged from the first one on that is left for them.
+        (["x a", "a b", "b b"], "xabbbb", "xa bb bb"),
+        (["a b", "b b"], "abbbb", "ab bb b"),
+        # Words that are longer than a block, of six symbols. What comes before a pair may begin in the block before
+        # its own, or in the one behind it.
+        (["a b", "ab c", "c d"], "zabcd" * 9, "z abc d " * 9),
+        (["c d", "b cd", "a b"], "zzzzzabcd" * 3, "z z z z z a bcd " * 3),
     ],
 )
 def test_by_hand(pairs, word, parts):
     pieces = Pieces([tuple(pair.split(" ")) for pair in pairs])
-    expected = [pieces.ids[tuple(part.encode())] for part in parts.split(" ")]
+    expected = [pieces.ids[tuple(part.encode())] for part in parts.split()]
     alone = [pieces.ids[tuple(b"a")]]
     assert pieces.module()(tf.constant([word, "a", word])).to_list() == [expected, alone, expected]
 
@@ -154,6 +162,21 @@ class TestDropout:
         assert first == again
         assert first not in (other, another)
         assert len(set(map(tuple, first))) > 5  # a word is not always split alike within a batch
+
+
+@pytest.mark.parametrize("letters", ["ab", "abcdefgh"])
+def test_words_of_many_blocks(letters):
+    random = np.random.default_rng(0)
+    words = ["".join(random.choice([*letters], 3000)), letters[0] * 1001, "".join(random.choice([*letters], 700))]
+    made, pairs = [*letters], []
+    while len(pairs) < 60:  # each pair uses what earlier ones have made, as in a learnt vocabulary
+        left, right = random.choice(made), random.choice(made)
+        if len(left + right) <= 12 and left + right not in made:
+            pairs.append((left, right))
+            made.append(left + right)
+    pieces = Pieces(pairs)
+    expected = [pieces.by_library(word.encode()) for word in words]
+    assert pieces.module()(tf.constant(words)).to_list() == expected
 
 
 @settings(deadline=None, max_examples=80)

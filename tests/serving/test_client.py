@@ -599,6 +599,32 @@ class TestConnections:
             assert rest_fake.connections == 2
         assert one.translate(["b"])[0].text == "B2"
 
+    def test_a_forked_process_opens_its_own(self, rest_fake):
+        """Two processes that read from the same connection would get each other's answers."""
+        program = """
+import os, sys
+from zoo.serving import ServingClient
+upper = ServingClient(sys.argv[1], "upper")
+texts = [upper.translate(["a"])[0].text]
+child = os.fork()
+texts += [upper.translate([text])[0].text for text in "bc"]
+print(texts, flush=True)
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+        command = [sys.executable, "-c", program, rest_fake.address]
+        finished = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (finished.returncode, finished.stdout, finished.stderr) == (0, "['A2', 'B2', 'C2']\n" * 2, "")
+        assert rest_fake.connections == 2
+
+    def test_a_pickled_client_asks_the_same_version_by_the_same_limits(self, client):
+        for which, text in (({"version": 1}, "A"), ({"label": "stable"}, "A"), ({}, "A2")):
+            one = client(retries=1, **which)
+            one.translate(["a"])
+            again = pickle.loads(pickle.dumps(one))
+            assert again.translate(["a"])[0].text == text
+            assert (again.timeout, again.retries) == (20, 1)
+
     def test_what_a_proxy_puts_before_the_path(self, rest_fake):
         transport = rest.RestTransport(f"http://{rest_fake.address}/models/here/", "upper", None, None)
         assert transport._path == "/models/here/v1/models/upper"

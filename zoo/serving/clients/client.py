@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 import random
 import re
@@ -28,7 +29,8 @@ Answer = TypeVar("Answer")
 class ServingClient(Generates, Classifies, Embeds, Fills):
     """A model on a server.
 
-    It may be used from several threads. By REST it needs NumPy and urllib3; by gRPC TensorFlow and the package
+    It may be used from several threads, and sent to other processes, which open connections of their own. A process
+    that is forked may go on with it by REST, but not by gRPC. By REST it needs NumPy and urllib3; by gRPC TensorFlow and the package
     `tensorflow-serving-api`. Both give the same answers. The client answers a request without rows itself, because
     a server that batches would never answer it.
 
@@ -81,8 +83,13 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
         self.address, self.model, self.protocol = address, model, protocol
         self.timeout, self.retries = timeout, retries
         transport = RestTransport if protocol == "rest" else _grpc_transport()
-        self._transport, self._label = transport(address, model, number, label), label
+        self._transport, self._version, self._label = transport(address, model, number, label), number, label
         self._signatures: dict[str, Signature] = {}
+
+    def __reduce__(self):
+        arguments = {"protocol": self.protocol, "version": self._version, "label": self._label}
+        arguments |= {"timeout": self.timeout, "retries": self.retries}
+        return functools.partial(type(self), self.address, self.model, **arguments), ()
 
     def predict(self, signature: str = "serving_default", **inputs: Any) -> dict[str, np.ndarray]:
         """Calls any signature.

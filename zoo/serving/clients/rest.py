@@ -6,6 +6,7 @@ import base64
 import functools
 import http.client
 import json
+import os
 import queue
 import threading
 import urllib.parse
@@ -45,7 +46,7 @@ _PIECE = 1 << 16  # bytes
 
 
 class RestTransport:
-    """Requests by REST; may be used from several threads.
+    """Requests by REST; may be used from several threads, and in forked processes.
 
     Args:
         address: `host`, `host:port` or a URL; the default port is 8501.
@@ -68,7 +69,7 @@ class RestTransport:
         pool = urllib3.HTTPSConnectionPool if where.secure else urllib3.HTTPConnectionPool
         # The client repeats what fails, by REST as by gRPC.
         self._new_pool = functools.partial(pool, where.host, where.port, maxsize=_CONNECTIONS, retries=False)
-        self._pool = self._new_pool()
+        self._open_pool()
 
     def signatures(self, seconds: float) -> dict[str, Signature]:
         """The model's signatures, by name."""
@@ -104,7 +105,10 @@ class RestTransport:
     def close(self) -> None:
         """Closes the connections; the next request opens new ones."""
         self._pool.close()
-        self._pool = self._new_pool()
+        self._open_pool()
+
+    def _open_pool(self) -> None:
+        self._pool, self._process = self._new_pool(), os.getpid()
 
     def _metadata(self, seconds: float) -> Any:
         return self._ask("GET", f"{self._path}/metadata", None, seconds)
@@ -148,13 +152,16 @@ class RestTransport:
         urllib3 limits the time of each read, not of the whole answer, and does not limit the look-up of a name. So
         another thread does the work, and this one waits at most `seconds`.
         """
+        if self._process != os.getpid():  # forked: on a connection of both, each process could read the other's answer
+            self._open_pool()
+        pool = self._pool
         outcome: queue.SimpleQueue[Any] = queue.SimpleQueue()
         gave_up = threading.Event()
 
         def work():
             try:
                 headers = {"Content-Type": "application/json"}
-                response = self._pool.urlopen(
+                response = pool.urlopen(
                     method, path, body, headers, timeout=seconds, preload_content=False, redirect=False
                 )
                 pieces = []

@@ -1,9 +1,11 @@
 """The client against servers on loopback that speak as TensorFlow Serving: answers, errors, patience."""
 
 import concurrent.futures
+import contextlib
 import inspect
 import json
 import math
+import os
 import pickle
 import socket
 import subprocess
@@ -616,6 +618,17 @@ if child:
         finished = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert (finished.returncode, finished.stdout, finished.stderr) == (0, "['A2', 'B2', 'C2']\n" * 2, "")
         assert rest_fake.connections == 2
+
+    @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="an option of Linux")
+    def test_one_of_grpc_ends_when_nobody_acknowledges_what_it_sends(self, all_models):
+        with FakeGrpc(all_models) as fake, ServingClient(fake.address, "upper", protocol="grpc") as one:
+            one.status()
+            port, found = int(fake.address.rpartition(":")[2]), []
+            for name in os.listdir("/proc/self/fd"):
+                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as each:
+                    if each.getpeername()[1:2] == (port,):
+                        found.append(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+            assert found == [20_000]  # milliseconds
 
     def test_a_pickled_client_asks_the_same_version_by_the_same_limits(self, client):
         for which, text in (({"version": 1}, "A"), ({"label": "stable"}, "A"), ({}, "A2")):

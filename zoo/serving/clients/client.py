@@ -30,9 +30,10 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
     """A model on a server.
 
     It may be used from several threads, and sent to other processes, which open connections of their own. A process
-    that is forked may go on with it by REST, but not by gRPC. By REST it needs NumPy and urllib3; by gRPC TensorFlow and the package
-    `tensorflow-serving-api`. Both give the same answers. The client answers a request without rows itself, because
-    a server that batches would never answer it.
+    that is forked may go on with it by REST, but not by gRPC.
+
+    By REST it needs NumPy and urllib3; by gRPC TensorFlow and the package `tensorflow-serving-api`. Both give the same
+    answers. The client answers a request without rows itself, because a server that batches would never answer it.
 
         with ServingClient("localhost:8501", "dates") as dates:
             dates.translate(["21 नवंबर 2026"])

@@ -34,9 +34,9 @@ _OPTIONS = (
     # at once, and a retry would find nothing new.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # With keepalive, the kernel ends a connection whose bytes nobody acknowledges for 20 s, and the client asks again by
-    # a new one. Else all requests to a machine that has vanished, or beyond a firewall that has forgotten the
-    # connection, are late for a quarter of an hour. A server allows a ping every five minutes.
+    # With keepalive, the kernel ends a connection whose bytes nobody acknowledges for 20 s, and the client asks again
+    # on a new one. Without it, every request on the connection to a machine that has vanished would be late for a
+    # quarter of an hour. A server allows a ping every five minutes.
     ("grpc.keepalive_time_ms", 600_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.enable_http_proxy", 0),

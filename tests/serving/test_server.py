@@ -60,21 +60,26 @@ class Running:
     def __init__(self, models, batcher, metrics, **limits):
         self.models, self.app = models, build_app(models, batcher, metrics, **{"stopping": Never(), **limits})
 
-    def ask(self, method, path, body=b"", headers=()):
-        """Status, headers and body of an answer; the body as JSON if it is some."""
+    def ask(self, method, path, body=b"", headers=(), leaves=False):
+        """Status, headers and body of an answer; the body as JSON if it is some.
+
+        The client may leave after it has sent the request.
+        """
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        path, _, query = path.partition("?")
         sent, pieces = [], [{"type": "http.request", "body": body}]
 
         async def receive():
             if not pieces:
-                await asyncio.sleep(3600)  # the client stays
-            return pieces.pop()
+                await asyncio.sleep(0 if leaves else 3600)
+            return pieces.pop() if pieces else {"type": "http.disconnect"}
 
         async def send(message):
             sent.append(message)
 
-        scope = {"type": "http", "http_version": "1.1", "method": method, "scheme": "http", "query_string": b""}
-        scope |= {"path": urllib.parse.unquote(path), "raw_path": path.encode(), "root_path": "", "client": None}
+        scope = {"type": "http", "http_version": "1.1", "method": method, "scheme": "http", "client": None}
+        scope |= {"path": urllib.parse.unquote(path), "raw_path": path.encode(), "root_path": ""}
+        scope |= {"query_string": query.encode()}
         scope |= {"headers": [(name.lower().encode(), value.encode()) for name, value in headers]}
         asyncio.run(self.app(scope, receive, send))
         found = dict(sent[0]["headers"])
@@ -133,6 +138,16 @@ class TestPredict:
         assert tiny.post("tiny:predict", {"signature_name": "mean", "inputs": [[1, 2, 6]]}) == (200, {"outputs": 3.0})
         status, said = tiny.post("tiny:predict", {"signature_name": "mean", "instances": [[1, 2, 6]]})
         assert (status, said) == (400, {"error": "Tensor name: mean has no shape information "})
+
+    def test_the_request_of_a_client_that_has_left_is_not_computed(self, saved):
+        models, batches = Models({"tiny": saved / "2"}), []
+        models.poll()
+        batcher = Batcher(1, 8, wait=60, on_batch=lambda rows, _: batches.append(rows))
+        served, body = Running(models, batcher, Metrics()), {"inputs": [[1, 2, 3]]}
+        assert served.ask("POST", "/v1/models/tiny:predict", body, leaves=True)[0] == 499
+        assert served.post("tiny:predict", {"inputs": [[1, 2, 3]] * 7})[0] == 200  # both would fill a batch
+        batcher.close()
+        assert batches == [7]
 
     def test_no_rows_have_an_answer_in_columns(self, tiny):
         assert tiny.post("tiny:predict", {"signature_name": "twice", "inputs": []}) == (200, {"outputs": []})
@@ -290,6 +305,8 @@ class TestErrors:
             ("POST", "tiny:predict", b"{", 400, "JSON Parse error: "),
             ("POST", "other:predict", b"{", 400, "JSON Parse error: "),  # the server reads before it looks
             ("POST", "other:predict", {"instances": [1]}, 404, "Servable not found for request: Latest(other)"),
+            ("POST", "tiny:predict?a=b", {}, 400, "Malformed request: POST /v1/models/tiny:predict?a=b"),
+            ("GET", "tiny?a=b", b"", 404, "Could not find any versions of model tiny?a=b"),
             (
                 "POST",
                 "tiny/versions/7:predict",
@@ -977,6 +994,10 @@ class TestProcess:
         (
             ["tiny", "--label", f"tiny:stable={2**63}"],
             f"--label takes MODEL:LABEL=VERSION, such as dates:stable=1. Received: 'tiny:stable={2**63}'",
+        ),
+        (
+            ["tiny", "--label", "tiny:stable=1", "--label", "tiny:stable=2"],
+            "--label gives tiny:stable two versions, 1 and 2",
         ),
         *(
             (

@@ -142,5 +142,6 @@ def _labels(given: list[str]) -> dict[str, dict[str, int]]:
         label, equals, version = rest.partition("=")
         if not (name and colon and label and equals and is_version(version)):
             raise ValueError(f"--label takes MODEL:LABEL=VERSION, such as dates:stable=1. Received: {each!r}")
-        labels.setdefault(name, {})[label] = int(version)
+        if labels.setdefault(name, {}).setdefault(label, int(version)) != int(version):
+            raise ValueError(f"--label gives {name}:{label} two versions, {labels[name][label]} and {int(version)}")
     return labels

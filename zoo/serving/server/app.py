@@ -170,6 +170,8 @@ class _Api:
         """Any request; what fails becomes an error in JSON."""
         begin = time.monotonic()
         path = request.scope["raw_path"].decode("latin-1")
+        if query := request.scope["query_string"].decode("latin-1"):
+            path += f"?{query}"  # to the server, it is a part of the path
         found = {"POST": _POST, "GET": _GET}.get(request.method, _GET).fullmatch(path)
         name = urllib.parse.unquote(found["model"]) if found else ""
         # A name that somebody made up is no label: each would be kept for ever.
@@ -221,7 +223,8 @@ class _Api:
         if found["method"] != "predict":
             await run_in_threadpool(self._refuse, found["method"], body, name, version, label)
         served, inputs, in_rows = await run_in_threadpool(self._read, body, name, version, label)
-        outputs = await _unless(self.stopping, asyncio.wrap_future(self.batcher.submit(served, inputs, deadline)))
+        running = asyncio.wrap_future(self.batcher.submit(served, inputs, deadline))
+        outputs = await _unless(self.stopping, running, request.receive)
         written = await run_in_threadpool(rest_json.answer, outputs, in_rows)
         return Response(written, media_type="application/json")
 
@@ -324,17 +327,24 @@ async def _in_time(seconds: float) -> AsyncIterator[None]:
         raise Refusal("DEADLINE_EXCEEDED", f"The request took longer than {seconds:g} s") from None
 
 
-async def _unless(stopping: asyncio.Event, answer: asyncio.Future[Any]) -> Any:
-    """The answer, if it comes before the server stops."""
+async def _unless(stopping: asyncio.Event, answer: asyncio.Future[Any], receive: Receive | None = None) -> Any:
+    """The answer, if it comes before the server stops, and before the client leaves, of which `receive` tells."""
     stopped = asyncio.ensure_future(stopping.wait())
+    ends = [stopped] if receive is None else [stopped, asyncio.ensure_future(_left(receive))]
     try:
-        await asyncio.wait((answer, stopped), return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            raise Refusal("UNAVAILABLE", "The server is stopping")
-        return answer.result()
+        await asyncio.wait((answer, *ends), return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
+        raise Refusal("UNAVAILABLE", "The server is stopping") if stopped.done() else ClientDisconnect
     finally:
-        stopped.cancel()
-        answer.cancel()  # takes it out of the queue, also if the client has left
+        for each in (answer, *ends):
+            each.cancel()  # the answer leaves the queue, if it is not computed yet
+
+
+async def _left(receive: Receive) -> None:
+    """Waits until the client leaves, which is all that a request has to say after its body."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _refusal(error: Exception) -> Refusal:

@@ -126,3 +126,10 @@ def test_an_offer_of_another_protocol_is_passed_over_in_silence(protocol, caplog
     offer = f"Connection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n".encode()
     assert ends_at(10, [(0, PART + offer)]) == KEEP_ALIVE  # it was answered
     assert caplog.messages == []
+
+
+def test_broken_bytes_end_a_connection_even_if_the_answer_is_sent():
+    """A request may be refused before its body has ended."""
+    chunked = PART + b"Transfer-Encoding: chunked\r\n\r\n"
+    assert ends_at(10, [(0, chunked), (1, b"no number\r\n")]) == 1
+    assert ends_at(10, [(0, chunked + b"no number\r\n")], answers=False) == 0

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -141,7 +142,8 @@ def _protocol(timeout: float) -> type[H11Protocol]:
     The log names the protocol of a client that speaks another one.
 
     Uses what uvicorn does not document: `cycle`, the last request whose head is complete, or None;
-    `timeout_keep_alive_task`, the timer that closes the connection, from an answer to the next byte; and the warning.
+    `timeout_keep_alive_task`, the timer that closes the connection, from an answer to the next byte; the warning; and
+    `send_400_response`, the answer to broken bytes.
     """
 
     class Protocol(H11Protocol):
@@ -155,6 +157,12 @@ def _protocol(timeout: float) -> type[H11Protocol]:
                     if data.startswith(begins):  # uvicorn's log only says that it is no HTTP request
                         _LOG.warning("a client speaks %s; this server speaks HTTP/1.1 without TLS", said)
             super().data_received(data)
+
+        def send_400_response(self, msg: str) -> None:
+            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                super().send_400_response(msg)
+            else:  # the broken bytes are the rest of a request that was refused before its end
+                self.transport.close()
 
         def _unsupported_upgrade_warning(self) -> None:
             """Says nothing: uvicorn would tell to install WebSockets whenever a client also offers HTTP/2."""

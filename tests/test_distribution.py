@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from worker_threads import in_threads
 
-from zoo.distribution import ClusterError, Workers, _SharedMetrics, multi_worker
+from zoo.distribution import ClusterError, Workers, _AveragedStep, _SharedMetrics, multi_worker
 
 PROGRAM = pathlib.Path(__file__).with_name("workers_program.py")
 
@@ -94,11 +94,42 @@ def test_moving_averages_are_averaged_and_frozen_weights_stay_as_they_are():
     workers = Workers()
     workers.count = 3
     workers.sums = lambda tensors: sent.extend(tensors) or [tensor + tensor + tensor for tensor in tensors]
-    _SharedMetrics(workers, model)()
+    _SharedMetrics(workers, model, _AveragedStep(workers, model))()
     states = sum(len(metric.variables) for metric in model.metrics)
     assert len(sent) == states + 2, "those of batch normalisation"
     for old, variable in zip(before, model.layers[0].variables, strict=True):
         np.testing.assert_array_equal(old, variable)
+
+
+def fitted_in_phases(workers):
+    """Weights and logs of a model that is tried alone, then trained with a frozen layer, then as a whole."""
+    chance = np.random.default_rng(0)
+    inputs, classes = chance.normal(size=(24, 5)).astype("float32"), np.eye(3)[chance.integers(0, 3, 24)]
+    data = tf.data.Dataset.from_tensor_slices((inputs, classes)).batch(7)  # the last one has three rows
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(4), keras.layers.Dense(3)])
+    model.set_weights([chance.normal(size=each.shape) for each in model.get_weights()])
+    loss, logs = keras.losses.CategoricalCrossentropy(from_logits=True), []
+    for frozen in (True, False):
+        model.layers[0].trainable = not frozen
+        metrics = ["accuracy", keras.metrics.F1Score(average=None)]  # a number, and one for each class
+        model.compile("sgd", loss, metrics=metrics, run_eagerly=True)
+        if frozen:
+            model.fit(data.take(1), verbose=0)  # without the other workers
+        elif workers.count > 1:
+            with pytest.raises(ValueError, match=r"^after `compile`, call `workers.distribute\(model\)` again"):
+                model.fit(data.take(1), verbose=0)
+        workers.distribute(model)
+        logs.append(model.fit(workers.shard(data), epochs=2, verbose=0).history)
+        logs.append(model.evaluate(workers.shard(data), verbose=0, return_dict=True))
+    return model.get_weights(), logs
+
+
+def test_phases_of_a_training_without_a_graph():
+    """Each worker has the weights and logs of one alone, also where it was compiled again."""
+    alone = fitted_in_phases(Workers())
+    for together in in_threads(2, fitted_in_phases):
+        for one, other in zip(*map(keras.tree.flatten, (alone, together)), strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
 
 
 MODELS = ("transformer", "gpt")

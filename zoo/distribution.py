@@ -313,7 +313,7 @@ class Workers:
         return dataset.map(rows, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
     def distribute(self, model: keras.Model) -> keras.Model:
-        """Lets `fit` and `evaluate` of a model work on all workers together. Call it after `compile`.
+        """Lets `fit` and `evaluate` of a model work on all workers together. Call it after each `compile`.
 
         All begin with the chief's weights and optimizer, so it is enough to load them on the chief. A step has one
         gradient, that of the mean loss over the rows of all workers. Dropout differs from worker to worker. Logs and
@@ -358,9 +358,10 @@ class Workers:
         for variable in variables:
             if variable.name == "seed_generator_state":  # (seed, how often it was used), so that dropout differs
                 variable.assign_add([_SEEDS * self.index, 0])
-        model.train_step = _AveragedStep(self, model)
-        model.get_metrics_result = _SharedMetrics(self, model)
+        model.train_step = step = _AveragedStep(self, model)
+        model.get_metrics_result = _SharedMetrics(self, model, step)
         model.make_train_function = _train_function_without_xla(model)
+        model.train_function = None  # an earlier `fit` has made one, which trains without the other workers
         return model
 
 
@@ -376,7 +377,9 @@ class _AveragedStep:
 
     def __init__(self, workers: Workers, model: keras.Model):
         self.workers, self.model = workers, model
-        self.own_step = model.train_step
+        # A model that was compiled and distributed before, such as to train with frozen layers first, has one already.
+        self.own_step = getattr(model.train_step, "own_step", model.train_step)
+        self.is_computing = False  # the model's own step runs
         self.optimizer = model.optimizer
         self.apply = model.optimizer.apply
         self.weight: Callable[[Any], tf.Tensor] = getattr(model, "loss_weight", _rows)
@@ -392,11 +395,11 @@ class _AveragedStep:
         def hand_out(grads, trainable_variables=None):
             calls.append(list(zip(grads, trainable_variables or self.model.trainable_variables, strict=True)))
 
-        self.optimizer.apply = hand_out
+        self.optimizer.apply, self.is_computing = hand_out, True
         try:
             logs = self.own_step(data)
         finally:
-            self.optimizer.apply = self.apply
+            self.optimizer.apply, self.is_computing = self.apply, False
         if len(calls) != 1:
             raise ValueError(
                 "`train_step` must call `apply` or `apply_gradients` of `model.optimizer` once, so that its gradients "
@@ -408,6 +411,8 @@ class _AveragedStep:
 
     def __call__(self, data: Any) -> Any:
         """The step."""
+        if self.model.optimizer is not self.optimizer:
+            raise ValueError("after `compile`, call `workers.distribute(model)` again: the model has another optimizer")
         gradients, weight, logs = self.compute(data)
         scalars = [tf.cast(log, tf.float32) for log in tf.nest.flatten(logs)]
         weighted = [each * tf.cast(weight, each.dtype) for each in (*gradients, *scalars)]
@@ -435,13 +440,13 @@ def _rows(data: Any) -> tf.Tensor:
 class _SharedMetrics:
     """`get_metrics_result` of all workers together, where Keras asks for it between the steps."""
 
-    def __init__(self, workers: Workers, model: keras.Model):
-        self.workers, self.model = workers, model
-        self.own = model.get_metrics_result
+    def __init__(self, workers: Workers, model: keras.Model, step: _AveragedStep):
+        self.workers, self.model, self.step = workers, model, step
+        self.own = getattr(model.get_metrics_result, "own", model.get_metrics_result)
 
     def __call__(self) -> Mapping[str, Any]:
         """The results."""
-        if not tf.executing_eagerly() or self.model.run_eagerly:
+        if not tf.executing_eagerly() or self.step.is_computing:  # asked for within a step
             return self.own()
         # A metric of Keras has sums as its state, such as (total, count) of a mean.
         states = [variable for metric in self.model.metrics for variable in metric.variables]
@@ -457,7 +462,7 @@ class _SharedMetrics:
         sums = self.workers.sums([*before, *map(tf.convert_to_tensor, averages)])
         for variable, value in zip([*states, *averages], sums, strict=True):
             variable.assign(value if id(variable) in of_metrics else value / self.workers.count)
-        results = {name: float(value) for name, value in self.own().items()}
+        results = {name: np.array(value) for name, value in self.own().items()}  # a number, or one for each class
         for state, value in zip(states, before, strict=True):
             state.assign(value)
         return results

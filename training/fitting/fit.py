@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import pathlib
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -169,7 +170,7 @@ def _fitted(
     model.optimizer.build(model.trainable_variables)  # otherwise built in the first step, which is then traced twice
 
     # What happens at the end of an epoch, and the state of the last one, if there is one.
-    best = folder / "best.weights.h5"
+    best, logs_folder = folder / "best.weights.h5", folder / "tensorboard"
     average = WeightAverage(config)
     batches = workers.shard(_with_rows_for(prepared.validation, workers.count))
     validation = Validation(config, batches, prepared.measure_bleu, average, best, workers)
@@ -179,15 +180,16 @@ def _fitted(
         if validation.best_score is not None and not workers.broadcast_bytes(kept):  # only the chief has the file
             raise CheckpointError(f"{best} is missing; --restart begins anew there, and --out names another folder")
         say(f"going on after epoch {checkpoint.epoch} of {config.epochs}")
-    elif workers.is_chief:
+    elif workers.is_chief:  # what an earlier training left
         best.unlink(missing_ok=True)
+        shutil.rmtree(logs_folder, ignore_errors=True)  # TensorBoard would join the curves of both
     workers.distribute(model)
 
     if checkpoint.epoch < config.epochs and not checkpoint.finished:
         tokens = prepared.tokens * steps / prepared.steps
         logs = []
         if config.tensorboard and workers.is_chief:
-            logs = [keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)]
+            logs = [keras.callbacks.TensorBoard(logs_folder, write_graph=False)]
         if compiled:
             say(
                 "Compiling the training step with XLA: some seconds for each length of batches, or a minute for a deep "

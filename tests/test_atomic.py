@@ -34,6 +34,17 @@ def test_what_a_kill_left_of_a_file_is_removed(tmp_path, monkeypatch):
     assert tree(tmp_path) == {"file.npz": "whole", "file.tmp-1": "of another"}
 
 
+def test_the_content_is_on_the_disk_before_the_name(tmp_path, monkeypatch):
+    """What the name then stands for is what was written, whatever happens to the machine."""
+    on_disk = []
+    monkeypatch.setattr(os, "fsync", lambda file: on_disk.append(os.fstat(file)))
+    monkeypatch.setattr(os, "replace", lambda partial, _: on_disk.append(os.stat(partial)))
+    write_whole(tmp_path / "file", b"whole")
+    before, renamed = on_disk
+    assert os.path.samestat(before, renamed)
+    assert before.st_size == 5
+
+
 def test_an_error_names_no_temporary_file(tmp_path, monkeypatch):
     with pytest.raises(IsADirectoryError) as raised, whole_file(tmp_path):
         pass

@@ -36,11 +36,22 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     try:
         with partial.open("wb") as file:
             yield file
-        os.replace(partial, path)
+        put_in_place(partial, path)
     except OSError as error:
         raise _about(error, path, partial) from None
     finally:
         partial.unlink(missing_ok=True)
+
+
+def put_in_place(partial: pathlib.Path, path: pathlib.Path) -> None:
+    """Renames a file that is complete to its final name, where it may replace another one.
+
+    Its content is on the disk before its name: otherwise a machine that loses power may keep the new name without the
+    content, and so lose the older file, too.
+    """
+    with partial.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(partial, path)
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> pathlib.Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import os
 import pathlib
 import statistics
 import time
@@ -15,6 +14,7 @@ import keras
 import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from zoo.atomic import put_in_place
 from zoo.distribution import Workers
 
 from ..progress import console, say, time_left
@@ -25,6 +25,7 @@ from ..schema.recipe_tables import TrainingConfig
 _HIGHEST_LOSS = 1e4
 _REFRESH_SECONDS = 0.5  # of the bar
 _LINE_SECONDS = 10  # from one line to the next, where there is no bar
+_FIRST_STEPS = 1000  # among which are those that XLA compiles
 _COLUMNS = ("description", "fields[loss]", "fields[speed]", "fields[left]")
 
 
@@ -172,7 +173,7 @@ class Validation(keras.callbacks.Callback):
         aside = self.best.with_name(f".{self.best.name.removesuffix('.weights.h5')}.tmp.weights.h5")
         try:
             model.save_weights(aside)
-            os.replace(aside, self.best)
+            put_in_place(aside, self.best)
         except (OSError, RuntimeError) as error:  # h5py raises both where the disk is full
             aside.unlink(missing_ok=True)
             raise not_written(self.best, error) from error
@@ -217,13 +218,14 @@ class TrainingProgress(keras.callbacks.Callback):
         )
         self._task = self._bar.add_task("", total=self.steps, loss="", speed="", left="starting")
         self._bar.start()
-        self._durations: list[float] = []
+        self._durations: list[float] = []  # of the first steps; all steps of days would fill the memory
+        self._done = 0  # steps
         self._begin = self._shown = self._step_begin = time.monotonic()
 
     def on_epoch_begin(self, epoch, logs=None):
         """A new bar."""
         self._epoch, self._step = epoch, 0
-        left = "" if self._durations else "starting"
+        left = "" if self._done else "starting"
         self._bar.reset(self._task, description=f"epoch {epoch + 1}/{self.epochs}", loss="", speed="", left=left)
         self._epoch_begin = self._step_begin = time.monotonic()
 
@@ -231,13 +233,15 @@ class TrainingProgress(keras.callbacks.Callback):
         """Updates the bar or prints a line, but not more often than is read: the loss is there only after the step."""
         now = time.monotonic()
         self._step = batch + 1
-        self._durations.append(now - self._step_begin)
+        self._done += 1
+        if self._done <= _FIRST_STEPS:
+            self._durations.append(now - self._step_begin)
         self._step_begin = now
         if now - self._shown < (_LINE_SECONDS if self._bar.disable else _REFRESH_SECONDS):
             return
         self._shown = now
         loss, speed = f"loss {float(logs['loss']):.3f}", self._speed()
-        left = self._left(now) if len(self._durations) > 1 else "starting"
+        left = self._left(now) if self._done > 1 else "starting"
         if self._bar.disable:
             place = f"epoch {self._epoch + 1}/{self.epochs}", f"step {self._step:,}/{self.steps:,}"
             say("  ".join([*place, loss, speed, left]))
@@ -273,13 +277,12 @@ class TrainingProgress(keras.callbacks.Callback):
 
     def _left(self, now: float) -> str:
         """The time until the last epoch ends, from the time that steps and validations took so far."""
-        if not self._durations:
+        if not self._done:
             return ""
         # XLA compiles the step for each shape, within the first batches. Such a step takes as long as hundreds of
         # others and happens only once, so its extra time is left out.
-        first = self._durations[:1000]
-        usual = statistics.median(first)
-        starting = sum(seconds - usual for seconds in first if seconds > 10 * usual)
+        usual = statistics.median(self._durations)
+        starting = sum(seconds - usual for seconds in self._durations if seconds > 10 * usual)
         ahead = (self.epochs - self._epoch) * self.steps - self._step
-        seconds = (now - self._begin - starting) / len(self._durations) * ahead
+        seconds = (now - self._begin - starting) / self._done * ahead
         return time_left(seconds)

@@ -7,27 +7,27 @@ one file, which is replaced as a whole at the end of every epoch.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import pathlib
 import time
 import zipfile
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, BinaryIO
 
 import keras
 import numpy as np
 import pydantic
 
-from zoo.atomic import remove_partial, write_whole
+from zoo.atomic import remove_partial, whole_file
 from zoo.distribution import Workers
 
 from ..run_files import CHECKPOINT_FILE, HISTORY_FILE, not_written
 from ..schema.recipe_tables import Recipe
 from .callbacks import Validation, WeightAverage
 
-_FOUND = b"checkpoint:"
 _SHOWN = 5  # keys of a message
 _WITHOUT_EFFECT = ("description", "decoding")  # tables of a recipe that do not change its training
 
@@ -93,17 +93,22 @@ class Checkpoint(keras.callbacks.Callback):
             "validation": self.validation.state(),
             "average_warmup": _inner(self.model.optimizer).average_warmup,
         }
-        arrays = {f"variable/{index}": np.array(variable) for index, variable in enumerate(_variables(self.model))}
+        # Each variable is copied only when it is written: a large model must not need its size several times in memory.
+        arrays = {f"variable/{index}": each for index, each in enumerate(_variables(self.model))}
         arrays |= {f"average/{name}": array for name, array in self.average.state().items()}
-        buffer = io.BytesIO()
-        np.savez(buffer, state=np.array(json.dumps(state)), **arrays)
         # The checkpoint last: what a stop between the two leaves undone, the epoch's repetition does again.
-        contents = {HISTORY_FILE: _table(self.history).encode(), CHECKPOINT_FILE: buffer.getvalue()}
-        for name, content in contents.items():
-            try:
-                write_whole(self.folder / name, content)
-            except OSError as error:  # such as a full disk
-                raise not_written(self.folder / name, error) from None
+        with self._writing(HISTORY_FILE) as file:
+            file.write(_table(self.history).encode())
+        with self._writing(CHECKPOINT_FILE) as file:
+            np.savez(file, state=np.array(json.dumps(state)), **arrays)
+
+    @contextlib.contextmanager
+    def _writing(self, name: str) -> Iterator[BinaryIO]:
+        try:
+            with whole_file(self.folder / name) as file:
+                yield file
+        except OSError as error:  # such as a full disk
+            raise not_written(self.folder / name, error) from None
 
     def restore(self, model: keras.Model) -> bool:
         """Goes back to the folder's checkpoint, if there is one.
@@ -118,15 +123,14 @@ class Checkpoint(keras.callbacks.Callback):
             CheckpointError: it cannot be read, or is of another recipe or of other texts.
         """
         file = self.folder / CHECKPOINT_FILE
-        content = b""
+        found = b""
         if self.workers.is_chief:
             remove_partial(file)
-            if file.is_file():
-                content = _FOUND + _bytes(file)  # the file may be empty, which is not the same as none
-        content = self.workers.broadcast_bytes(content)
-        if not content:
+            found = b"found" if file.is_file() else b""  # it may be empty, which is not the same as none
+        if not self.workers.broadcast_bytes(found):
             return False
-        state, variables, averages = _read(file, content.removeprefix(_FOUND))
+        content = self.workers.broadcast_bytes(_bytes(file) if self.workers.is_chief else b"")
+        state, variables, averages = _read(file, content)
         _check_recipe(self.folder, state["recipe"], self.recipe)
         # Equal shapes do not prove equal texts: two full vocabularies of different words have the same shape. Version
         # 0.1 stored no hashes.
@@ -191,7 +195,7 @@ def _read(file: pathlib.Path, content: bytes) -> tuple[dict[str, Any], list[np.n
             variables = [arrays[f"variable/{index}"] for index in range(number)]
             prefix = "average/"
             averages = {name.removeprefix(prefix): arrays[name] for name in arrays.files if name.startswith(prefix)}
-    except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
         raise CheckpointError(f"{file} cannot be read ({error}); --restart begins anew") from None
     return state, variables, averages
 

@@ -8,6 +8,7 @@ import re
 import resource
 import subprocess
 import sys
+import tracemalloc
 import types
 
 import keras
@@ -324,6 +325,17 @@ class TestProgress:
         self.steps(shown, clock, 60, 1, 1, 40, 1, 1)  # a second bucket
         assert re.search(r"epoch 1/4 .* loss 2\.500 +\d+ tok/s 3\d s left", self.last(shown, terminal))
         shown.close()
+
+    def test_days_of_steps_need_no_more_memory(self, clock, capsys):
+        shown = self.begun(clock)
+        self.steps(shown, clock, *[1e-9] * 2000)
+        tracemalloc.start()
+        try:
+            self.steps(shown, clock, *[1e-9] * 20_000)
+            grown, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert grown < 20_000, "a byte a step"
 
     def last(self, shown, terminal):
         """The bar as it is now, without colours and without the time that has passed."""

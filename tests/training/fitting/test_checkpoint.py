@@ -4,10 +4,11 @@ import csv
 import errno
 import io
 import json
+import os
+import resource
 
 import numpy as np
 import pytest
-import zoo_training.fitting.checkpoint as files
 from zoo_training.fitting.callbacks import Validation, WeightAverage
 from zoo_training.fitting.checkpoint import (
     Checkpoint,
@@ -108,11 +109,11 @@ class TestTheRest:
 
     @pytest.mark.parametrize("name", [CHECKPOINT_FILE, HISTORY_FILE])
     def test_a_full_disk_is_told_with_the_way_to_go_on(self, tmp_path, monkeypatch, name):
-        def write(path, content):
+        def replace(partial, path):
             if path.name == name:
-                raise OSError(errno.ENOSPC, "No space left on device", str(path))
+                raise OSError(errno.ENOSPC, "No space left on device", str(partial))
 
-        monkeypatch.setattr(files, "write_whole", write)
+        monkeypatch.setattr(os, "replace", replace)
         told = rf"{name} cannot be written: No space left on device; once it can, give the same command again$"
         with pytest.raises(OSError, match=told):
             written(tmp_path, prediction())
@@ -120,16 +121,29 @@ class TestTheRest:
     def test_a_stop_between_the_files_loses_no_line_of_the_history(self, tmp_path, monkeypatch):
         """After the last epoch nothing would write it again."""
 
-        def stopped(path, content):
-            write(path, content)
+        def stopped(partial, path):
+            replace(partial, path)
             if path.name == CHECKPOINT_FILE:
                 raise KeyboardInterrupt
 
-        write = files.write_whole
-        monkeypatch.setattr(files, "write_whole", stopped)
+        replace = os.replace
+        monkeypatch.setattr(os, "replace", stopped)
         with pytest.raises(KeyboardInterrupt):
             written(tmp_path, prediction())
         assert (tmp_path / HISTORY_FILE).read_text() == "epoch,loss\n0,3.0\n"
+
+    def test_a_disk_that_is_full_in_the_middle_leaves_the_older_checkpoint(self, tmp_path):
+        model = prediction()
+        before = written(tmp_path, model).folder.joinpath(CHECKPOINT_FILE).read_bytes()
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
+        try:
+            with pytest.raises(OSError, match=r"checkpoint\.npz cannot be written: File too large; once it can, give"):
+                written(tmp_path, model)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert (tmp_path / CHECKPOINT_FILE).read_bytes() == before
+        assert {path.name for path in tmp_path.iterdir()} == {CHECKPOINT_FILE, HISTORY_FILE}
 
     def test_what_is_in_the_folder(self, tmp_path):
         model = prediction()
@@ -175,7 +189,12 @@ class TestCheckpointsThatDoNotFit:
         content = bytearray(file.read_bytes())
         damaged, middle = bytearray(content), slice(len(content) // 2, len(content) // 2 + 64)
         damaged[middle] = bytes(255 - byte for byte in damaged[middle])
-        for broken in (b"", content[:1000], content[:-1], damaged):
+        # One bit of the list of files: a file then needs a newer version of zip, or a password.
+        newer, secret = bytearray(content), bytearray(content)
+        listed = content.index(b"PK\x01\x02")
+        newer[listed + 6] ^= 64
+        secret[listed + 8] ^= 1
+        for broken in (b"", content[:1000], content[:-1], damaged, newer, secret):
             file.write_bytes(broken)
             self.refused(checkpoint(folder), model, r"checkpoint\.npz cannot be read \(.*\); --restart begins anew$")
 

@@ -9,7 +9,7 @@ https://arxiv.org/abs/1606.07947). Validation and test keep the translations of 
    begins with the hash of its content. What is there is not translated again.
 3. The folder of these files is named by the hash of the sources and of the teacher's files. With another teacher or
    other sources, it is another folder, and the old one is removed.
-4. While the translations are in the cache, the teacher itself is not needed.
+4. While the translations are in the cache, the teacher itself is not needed: they are found by its path.
 5. Several workers share the work: what the chief's cache lacks is translated by all of them, a piece by each in turn.
    Each gets all pieces of the others over the network, so they need no shared disk. All train on the same texts, also
    where their processors round differently, and the teacher would not answer each of them alike.
@@ -67,7 +67,7 @@ def check_teachers(corpus: PairCorpus | SeveralPairs) -> None:
                 f"{key}: {path} is the run itself, which cannot be its own teacher; name another run, or "
                 "another folder with --out"
             )
-        if not teacher.exists() and not any(_kept(part.storage)):
+        if not teacher.exists() and not any(_kept_of(teacher, part.storage)):
             raise _missing(key, path)
 
 
@@ -145,7 +145,7 @@ def _folder(key: str, storage: Storage, path: Path, sources: Sequence[str]) -> P
     teacher = expanded(path)
     header = {"form": _FORM, "piece": _PIECE, "sources": str(Digest(sources)), "texts": len(sources)}
     if not teacher.exists():
-        for folder in _kept(storage):
+        for folder in _kept_of(teacher, storage):
             told = _header(folder)
             if all(told.get(name) == value for name, value in header.items()) and all(_hashes(folder, len(sources))):
                 return folder
@@ -252,9 +252,10 @@ def _distinct(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     return firsts[order], places[numbers]
 
 
-def _kept(storage: Storage) -> Iterator[Path]:
-    """The folders of translations in a cache."""
-    return storage.cache.glob(f"{_KIND}-*") if storage.cache is not None else iter(())
+def _kept_of(teacher: Path, storage: Storage) -> list[Path]:
+    """The folders of a teacher's translations in a cache; those of a teacher with another path do not count."""
+    folders = storage.cache.glob(f"{_KIND}-*") if storage.cache is not None else ()
+    return [each for each in folders if Path(_header(each).get("path", "")).absolute() == teacher.absolute()]
 
 
 def _header(folder: Path) -> dict[str, Any]:

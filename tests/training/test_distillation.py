@@ -202,6 +202,9 @@ def test_the_teacher_is_not_needed_once_all_its_translations_are_there(folder, g
     assert "corpus.teacher: teacher is not there; its translations are read" in " ".join(
         capsys.readouterr().err.split()
     )
+    assert given(None, f"corpus.teacher='{folder / 'teacher'}'").targets == expected
+    with pytest.raises(RecipeError, match=r"^corpus.teacher: taecher does not exist"):  # whose they are not
+        given(None, "corpus.teacher='taecher'")
     next((folder / "cache").glob("taught-*/000002.json")).unlink()
     with pytest.raises(RecipeError, match=r"^corpus.teacher: teacher does not exist; train it first, or name another"):
         given(None)

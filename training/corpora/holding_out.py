@@ -5,9 +5,11 @@ from __future__ import annotations
 import abc
 import dataclasses
 import hashlib
+import itertools
 import logging
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -158,8 +160,8 @@ def hold_out(
         what: what a row is, in the plural, for errors.
         symmetric: whether a text counts as the same on either side of a pair. If not, a source and an equal target are
             two texts, as in translation.
-        labels: the classes of each row. A class that would be held out as a whole could not be learnt, so its clusters
-            stay in the training split.
+        labels: the classes of each row. A class that is held out as a whole could not be learnt, so a cluster with all
+            that is left of a class is skipped, too.
         least: the share of its wanted size that a split must exceed.
 
     Returns:
@@ -168,7 +170,7 @@ def hold_out(
 
     Raises:
         LargeClusters: a split gets too few rows, because nearly all clusters are larger than it.
-        CorpusError: nothing would be left to train on, at all or with the labels of a split.
+        CorpusError: nothing would be left to train on, at all or with a label.
     """
     names, clusters = _clusters(rows, seed, symmetric)
     sizes = np.bincount(clusters, minlength=len(names))
@@ -185,19 +187,28 @@ def hold_out(
             f"{asked} of {all_of_them}; ask for fewer by {keys}, or give a file{_or_no_test(wanted, what)}."
         )
     chosen = np.zeros(len(names), np.int8)  # the split of each cluster
-    short: dict[str, int] = {}
+    take = _taker(clusters, sizes, labels)
     # A cluster is named by the smallest hash of its texts. The name is hashed again for the order: the more texts a
     # cluster has, the smaller its name tends to be, so the large clusters would come first.
     again = (int.from_bytes(hashlib.blake2b(name).digest()[:8]) for name in _bytes_of(names))
     order = np.argsort(np.fromiter(again, np.uint64, len(names)), kind="stable").astype(np.int32)
     for number, (split, count) in enumerate(wanted.items(), 1):
-        missing = count
+        missing, spared = count, 0  # rows; spared are those that a label needs
         for cluster in order:
             if not missing:
                 break
             if not chosen[cluster] and sizes[cluster] <= missing:
-                chosen[cluster] = number
-                missing -= int(sizes[cluster])
+                if take(cluster):
+                    chosen[cluster] = number
+                    missing -= int(sizes[cluster])
+                else:
+                    spared += int(sizes[cluster])
+        if count and count - missing <= least * count < count - missing + spared:
+            or_no_test = _or_no_test([split], what) if missing < count or len(wanted) == 1 else ""
+            raise CorpusError(
+                f"{asked}: too few are left for {split}, since each label keeps {what} to train on; give more of them "
+                f"for each label, or a file for the split{or_no_test}."
+            )
         if count and count - missing <= least * count:
             smallest = int(sizes[chosen == 0].min(initial=usable))
             fits = 2 * smallest < usable
@@ -209,28 +220,31 @@ def hold_out(
                 f"split{or_no_test}."
             )
         if missing:
-            short[split] = missing
-    for split, missing in short.items():
-        logger.warning(
-            "%s: held out %d %s for %s; %d were wanted, but %s stay together, and every "
-            "cluster of them that is left is too large.",
-            *(where, wanted[split] - missing, what, split, wanted[split], linked),
-        )
-    if labels is not None:
-        stays = (chosen[clusters] == 0).tolist()
-        learnt = {name for names, stay in zip(labels, stays, strict=True) if stay for name in names}
-        lacking = np.fromiter((not learnt.issuperset(names) for names in labels), bool, len(clusters))
-        chosen[clusters[lacking]] = 0
-    held = chosen[clusters]
-    present = set(np.unique(held).tolist())
-    if labels is not None and (
-        without := [split for number, (split, count) in enumerate(wanted.items(), 1) if count and number not in present]
-    ):
-        raise CorpusError(
-            f"{asked}: nothing is left for {' and '.join(without)}, since each label keeps {what} to train on; give "
-            f"more of them for each label, or a file for the split{_or_no_test(without, what)}."
-        )
-    return held
+            logger.warning(
+                "%s: held out %d %s for %s; %d were wanted, but %s stay together, and every "
+                "cluster of them that is left is too large%s.",
+                *(where, count - missing, what, split, count, linked),
+                " or has all that is left of a label" if spared else "",
+            )
+    return chosen[clusters]
+
+
+def _taker(clusters: np.ndarray, sizes: np.ndarray, labels: Sequence[Collection[str]] | None) -> Callable[[int], bool]:
+    """A function that takes a cluster out of the training split, if each label stays there; says whether it did."""
+    if labels is None:
+        return lambda cluster: True
+    left = Counter(itertools.chain.from_iterable(labels))
+    rows, ends = np.argsort(clusters, kind="stable").astype(np.int32), np.cumsum(sizes)  # (N,), (C,)
+
+    def take(cluster: int) -> bool:
+        own = rows[ends[cluster] - sizes[cluster] : ends[cluster]].tolist()
+        taken = Counter(name for row in own for name in labels[row])
+        if any(left[name] == number for name, number in taken.items()):
+            return False
+        left.subtract(taken)
+        return True
+
+    return take
 
 
 def _or_no_test(splits: Collection[str], what: str) -> str:

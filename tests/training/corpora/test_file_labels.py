@@ -61,7 +61,7 @@ def test_of_several_labels_each_keeps_a_text_to_train_on(write):
         path = write("a.tsv", "".join(lines))
         corpus = FileLabels(train=path, label_separator=";", validation_texts=17, test_texts=0, seed=seed)
         assert "rare" in corpus.read("train").texts
-        assert len(corpus.read("validation")) in (16, 17)
+        assert len(corpus.read("validation")) == 17
 
 
 def test_held_out_texts_are_in_no_other_split_and_do_not_depend_on_the_order_of_lines(write):
@@ -81,7 +81,16 @@ def test_a_class_of_few_texts_is_never_held_out_as_a_whole(write):
         corpus = FileLabels(train=write("a.tsv", "".join(lines)), validation_texts=12, test_texts=12, seed=seed)
         read = {split: corpus.read(split) for split in corpus.splits}
         assert "rare" in read["train"].labels
-        assert sum(map(len, read.values())) == 32
+        assert [len(texts) for texts in read.values()] == [8, 12, 12], "others are held out in its place"
+
+
+def test_fewer_than_asked_for_the_sake_of_rare_classes_are_told(write, caplog):
+    lines = [f"text {n}\tcommon\n" for n in range(5)] + [f"rare {n}\trare {n}\n" for n in range(30)]
+    corpus = FileLabels(train=write("a.tsv", "".join(lines)), validation_texts=6, test_texts=0)
+    assert {*corpus.read("validation").labels} == {"common"}
+    assert len(corpus.read("validation")) == 4
+    assert "held out 4 texts for validation; 6 were wanted" in caplog.text
+    assert caplog.messages[0].endswith("is too large or has all that is left of a label.")
 
 
 def splits_of_pairs(path, **fields):
@@ -174,7 +183,7 @@ def test_long_texts_are_cut_off_and_empty_ones_dropped(write, caplog):
         ("a\tb\n", {"validation_texts": 1}, "cannot hold out 1 text for validation"),
         (
             *("a\tx\nb\ty\nc\tz\n", {"validation_texts": 1}),
-            "a.tsv: cannot hold out 1 text for validation: nothing is left for validation, since each label keeps "
+            "a.tsv: cannot hold out 1 text for validation: too few are left for validation, since each label keeps "
             r"texts to train on; give more of them for each label, or a file for the split\.$",
         ),
     ],

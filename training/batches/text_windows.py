@@ -105,9 +105,12 @@ class Windows:
         # One window less than there is room for, because the borders are shifted by up to a window.
         self._windows = (len(ids) - 1) // length - 1
         if self._windows < batch_size:
+            advice = "lower batch_size"
+            if self._windows < 1:
+                advice = "shorten the windows, by model.context_length or training.window"
             raise ValueError(
                 f"a text of {len(ids):,} tokens is too short for batches of {batch_size} windows of {length} tokens; "
-                f"it takes at least {(batch_size + 1) * length + 1:,}; lower batch_size, or give more text"
+                f"it takes at least {(batch_size + 1) * length + 1:,}; {advice}, or give more text"
             )
 
     @property

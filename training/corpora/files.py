@@ -31,6 +31,10 @@ _OTHERS = {
     b"PAR1\x15": "a Parquet file; write its columns into a TSV first",
     **dict.fromkeys(UTF_16_MARKS, IS_UTF_16),
 }
+_ZEROS = (
+    "zero bytes in the first line, so it is UTF-16 without a mark, or no text; convert it, for example with "
+    "iconv -f UTF-16LE (or UTF-16BE) -t UTF-8"
+)
 _TIMEOUT = 30  # seconds without a byte
 
 
@@ -52,8 +56,10 @@ def lines_of(path: Path, ends: bool = False) -> Iterator[str]:
     try:
         with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as file:
             for number, line in enumerate(file, 1):
-                if number == 1 and (what := next((_OTHERS[each] for each in _OTHERS if line.startswith(each)), None)):
-                    raise CorpusError(f"{path}: {what}.")
+                if number == 1:
+                    what = next((_OTHERS[each] for each in _OTHERS if line.startswith(each)), None)
+                    if what or b"\0" in line:
+                        raise CorpusError(f"{path}: {what or _ZEROS}.")
                 end = "\n" if ends and line.endswith(b"\n") else ""
                 yield _decoded(line, f"{path}:{number}", offset) + end
                 offset += len(line)

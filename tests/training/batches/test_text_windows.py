@@ -74,9 +74,14 @@ class TestTraining:
 
     def test_too_short_a_text(self):
         with pytest.raises(
-            ValueError, match=r"^a text of 15 tokens is too short for batches of 2 windows of 5 tokens; "
+            ValueError,
+            match=r"^a text of 15 tokens is too short for batches of 2 windows of 5 tokens; .* 16; lower batch_size, ",
         ):
             Windows(np.arange(15), 5, 2)
+        with pytest.raises(
+            ValueError, match=r"; shorten the windows, by model\.context_length or training\.window, or "
+        ):
+            Windows(np.arange(10), 5, 2)
         assert Windows(np.arange(16), 5, 2).steps == 1
 
 

@@ -130,7 +130,7 @@ def generator_card(name: str, recipe: GeneratorRecipe, generator: TextGenerator,
     }
     about = [
         "Each token of the split was predicted once, from the tokens before it in a window of the model's context. The"
-        " loss is the mean negative log-likelihood in nats.",
+        f" loss is the mean negative log-likelihood in nats.{_not_known(metrics)}",
         "",
         "## Sample",
         "",
@@ -412,6 +412,16 @@ def _how_scored(metrics: dict[str, Any]) -> list[str]:
             f" Moses, as for many published figures: `{style['signature']}`."
         )
     return [told]
+
+
+def _not_known(metrics: dict[str, Any]) -> str:
+    """A sentence on the tokens of the split that the vocabulary lacks, if it lacks some."""
+    if not metrics.get("unknown"):
+        return ""
+    return (
+        f" The vocabulary lacks {metrics['unknown']:,} of these tokens. They count as one token, so the scores are too"
+        " good to compare with those of another vocabulary."
+    )
 
 
 def _vocabulary(tokenizer: Tokenizer, learnt_from: str) -> str:

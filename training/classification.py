@@ -207,7 +207,10 @@ def _expect_known(given: Sequence[tuple[str, ...]], labels: list[str], split: st
     known = set(labels)
     for row, names in enumerate(given, 1):
         if unknown := [name for name in names if name not in known]:
-            raise CorpusError(f"Split {split!r}: text {row} has the label {unknown[0]!r}, which no training text has.")
+            raise CorpusError(
+                f"Split {split!r}: text {row} has the label {unknown[0]!r}, which no training text has; leave such "
+                "texts out, or give others with that label to train on."
+            )
 
 
 def _check_pooling(pooling: str, several: bool) -> None:

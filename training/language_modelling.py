@@ -106,9 +106,9 @@ def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str,
 
     Returns:
         `loss`, the mean negative log-likelihood of a token in nats; `perplexity`, its exponential; `bits_per_byte`,
-        which does not depend on the vocabulary; `token_accuracy`, the share of tokens that have the highest
-        probability; `unknown`, how many tokens the vocabulary lacks; `total`, the number of all tokens; and in
-        `digests` a hash of the split's texts.
+        which does not depend on the vocabulary, if that lacks nothing; `token_accuracy`, the share of tokens that have
+        the highest probability; `unknown`, how many tokens the vocabulary lacks; `total`, the number of all tokens; and
+        in `digests` a hash of the split's texts.
 
     Raises:
         CorpusError: the split cannot be read.
@@ -125,14 +125,19 @@ def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str,
     with progress_bar(f"Scoring {split}", int(windows.cardinality())) as advance:
         watch = keras.callbacks.LambdaCallback(on_test_batch_end=lambda batch, logs: advance(1))
         scores = scored.evaluate(windows, verbose=0, callbacks=[watch], return_dict=True)
-    total = int(np.count_nonzero(ids[1:] != START))
+    total, unknown = int(np.count_nonzero(ids[1:] != START)), int(np.count_nonzero(ids == UNKNOWN))
+    if unknown:
+        say(
+            f"{unknown:,} of the {total:,} {split} tokens are not in the vocabulary. They count as one token, so the "
+            "scores are too good to compare with those of another vocabulary"
+        )
     return {
         "metric": "loss",
         "loss": round(scores["loss"], 6),
         "perplexity": round(math.exp(scores["loss"]), 6),
         "bits_per_byte": round(scores["loss"] * total / math.log(2) / size, 6),
         "token_accuracy": round(scores["token_accuracy"], 6),
-        "unknown": int(np.count_nonzero(ids == UNKNOWN)),
+        "unknown": unknown,
         "total": total,
         "digests": {split: digest},
     }

@@ -175,7 +175,8 @@ def test_a_language_model():
     model = GPT(tokenizer.size, units=4, num_heads=2, num_layers=3, context_length=8, positions="rotary")
     generator = TextGenerator(model, tokenizer)
     loss = {"metric": "loss", "loss": 1.5, "perplexity": 4.48169, "bits_per_byte": 2.164, "training_tokens": 9876}
-    text = generator_card("tiny", read_recipe("gpt-pydoc"), generator, {**METRICS, **loss, "split": "validation"})
+    metrics = {**METRICS, **loss, "split": "validation", "unknown": 0}
+    text = generator_card("tiny", read_recipe("gpt-pydoc"), generator, metrics)
     rows = (
         "| attention | 3 layers of 2 heads, width 4, rotary positions |",
         "| context | 8 tokens |",
@@ -188,6 +189,9 @@ def test_a_language_model():
     assert "## Sample\n\nFrom an empty prompt, at temperature 0.8, seed 0:\n\n    " in text
     assert set(signatures_of(text)) == set(generator.signatures()) - set(generator.EXPLORE)
     assert "It knows the 3 characters of its training text" in text and "reads at most 8 tokens at once" in text
+    assert "vocabulary lacks" not in text
+    lacking = generator_card("tiny", read_recipe("gpt-pydoc"), generator, {**metrics, "unknown": 2345})
+    assert " in nats. The vocabulary lacks 2,345 of these tokens. They count as one token, so the scores are" in lacking
 
 
 class Mine(zoo.models.Family):

@@ -174,12 +174,13 @@ class TestScore:
         assert scores["bits_per_byte"] == pytest.approx(total / math.log(2) / HELD_OUT, abs=1e-5)
         assert scores["unknown"] == 0
 
-    def test_what_the_vocabulary_lacks_is_counted(self, trained, tmp_path):
+    def test_what_the_vocabulary_lacks_is_counted_and_told(self, trained, tmp_path, capsys):
         (tmp_path / "other.txt").write_text("aAxXé")
         other = recipe(trained, f'corpus.validation="{tmp_path / "other.txt"}"').corpus
         generator = zoo.load("runs/adam/generator")
         scores = language_modelling.score(generator, other, "validation")
         assert (scores["unknown"], scores["total"]) == (3, 6)
+        assert "3 of the 6 validation tokens are not in the vocabulary" in " ".join(capsys.readouterr().err.split())
 
 
 def test_r_drop_reaches_the_objective_and_digests_are_of_the_splits(workplace):

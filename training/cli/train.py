@@ -214,8 +214,9 @@ def evaluate(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Change a value of the recipe's corpus, such as corpus.seed=1; or, of a saved translator, of its"
-            " decoding, such as decoding.beam_size=5; may be repeated.",
+            help="Change a value of the recipe's corpus, such as corpus.test=new.tsv; or, of a saved translator, of its"
+            " decoding, such as decoding.beam_size=5; may be repeated. With another corpus.seed, the model is scored on"
+            " texts that it was trained on.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,

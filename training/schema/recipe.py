@@ -59,6 +59,8 @@ _MESSAGES = {
     **dict.fromkeys(("float_type", "float_parsing"), "Input should be a number"),
     **dict.fromkeys(("bool_type", "bool_parsing"), "Input should be true or false"),
     **dict.fromkeys(("list_type", "tuple_type"), "Input should be a list"),
+    "too_short": "Input should be a list with an item or more",
+    "string_too_short": "Input should be a string that is not empty",
     "string_type": "Input should be a string",
     "path_type": "Input should be a path",
 }

@@ -51,9 +51,9 @@ class HeldOutFiles(KeptCorpus):
     def _a_file_or_a_number(self) -> Self:
         for split in ("validation", "test"):
             number = f"{split}_{self._unit}"
-            if getattr(self, split) is not None and getattr(self, number) is not None:
+            if getattr(self, split) is not None and getattr(self, number):
                 raise ValueError(
-                    f"Give `{split}` (a file) or `{number}` (held out of `train`), not both. "
+                    f"Give `{split}` (a file) or `{number}` (held out of `train`; 0 for none), not both. "
                     f"Received: {split}={getattr(self, split)}, {number}={getattr(self, number)}"
                 )
         return self

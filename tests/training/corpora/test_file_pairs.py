@@ -340,7 +340,7 @@ class TestHeldOut:
 
     def test_only_the_split_without_a_file_is_held_out(self, write, caplog):
         path, given = write("p.tsv", numbered(40)), write("v.tsv", "a\tb\n")
-        splits = self.splits(path, validation=given, test_pairs=3)
+        splits = self.splits(path, validation=given, validation_pairs=0, test_pairs=3)  # 0 takes no file away
         assert (splits["validation"], len(splits["test"]), len(splits["train"])) == ([("a", "b")], 3, 37)
         assert not caplog.messages
 

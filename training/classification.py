@@ -175,11 +175,18 @@ def score(classifier: Classifies, corpus: LabelledCorpus, split: str) -> dict[st
 
     Raises:
         CorpusError: the split cannot be read.
-        ValueError: the model does not classify, or does not know a label.
+        ValueError: the model does not classify, reads pairs and the corpus has none or the other way round, or does not
+            know a label.
     """
     if not isinstance(classifier, Classifies):
         raise ValueError("only a classifier can be scored on labelled texts")
     texts = corpus.read(split)
+    pairs = texts.seconds is not None
+    if getattr(classifier, "pairs", pairs) != pairs:
+        reads, given = ("single texts", "pairs of texts")[:: 1 if pairs else -1]
+        raise ValueError(
+            f"the classifier reads {reads}, and the corpus gives {given}; set or leave out its key for second texts"
+        )
     with progress_bar(f"Scoring {split}", len(texts)) as advance:
         scores = (evaluate if texts.separator is None else evaluate_sets)(classifier, texts, advance=advance)
     return {**scores.as_dict(), "digests": {split: _digest(texts)}}

@@ -322,5 +322,8 @@ def test_a_batch_of_validation_has_windows_for_each_of_several_workers(monkeypat
 def test_other_models_are_not_scored_as_classifiers(recipe_of):
     with pytest.raises(ValueError, match="only a classifier can be scored on labelled texts"):
         classification.score(object(), recipe_of().corpus, "train")
+    pairs = recipe_of('train = "pairs.tsv"\nsecond_column = 3').corpus
+    with pytest.raises(ValueError, match="reads single texts, and the corpus gives pairs of texts; set or leave out"):
+        classification.score(classification.prepare(recipe_of()).task, pairs, "train")
     with pytest.raises(ValueError, match="only the run of a masked language model can be scored"):
         masked_language_modelling.score(object(), None, "train")

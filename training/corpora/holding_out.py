@@ -169,8 +169,9 @@ def hold_out(
         `(N,)`.
 
     Raises:
-        LargeClusters: a split gets too few rows, because nearly all clusters are larger than it.
-        CorpusError: nothing would be left to train on, at all or with a label.
+        LargeClusters: a split gets too few rows, because nearly all clusters are larger than it, or have all that is
+            left of a label.
+        CorpusError: nothing would be left to train on.
     """
     names, clusters = _clusters(rows, seed, symmetric)
     sizes = np.bincount(clusters, minlength=len(names))
@@ -205,7 +206,7 @@ def hold_out(
                     spared += int(sizes[cluster])
         if count and count - missing <= least * count < count - missing + spared:
             or_no_test = _or_no_test([split], what) if missing < count or len(wanted) == 1 else ""
-            raise CorpusError(
+            raise LargeClusters(
                 f"{asked}: too few are left for {split}, since each label keeps {what} to train on; give more of them "
                 f"for each label, or a file for the split{or_no_test}."
             )

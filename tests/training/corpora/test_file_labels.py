@@ -119,6 +119,14 @@ def test_pairs_of_a_few_second_texts_are_held_out_by_their_first_texts_and_this_
     assert "only their first texts are in no other split" in message
 
 
+def test_pairs_of_a_second_text_for_each_label_are_held_out_by_their_first_texts(write, caplog):
+    lines = [f"text {n}\ttopic {n % 40}\tis it about {n % 40}?" for n in range(200)]
+    splits = splits_of_pairs(write("a.tsv", "\n".join(lines)), validation_texts=20, test_texts=30)
+    assert [len(texts) for texts in splits.values()] == [150, 20, 30]
+    assert len(set(splits["train"].labels)) == 40
+    assert "only their first texts are in no other split" in caplog.text
+
+
 def test_an_empty_second_text_ties_no_pairs_together(write, caplog):
     lines = [f"text {n}\ta\t" for n in range(30)]
     splits = splits_of_pairs(write("a.tsv", "\n".join(lines)), validation_texts=7, test_texts=0)

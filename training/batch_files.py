@@ -319,6 +319,16 @@ def compression(path: str) -> str:
     return CompressionTypes.GZIP if path.endswith(".gz") else CompressionTypes.UNCOMPRESSED
 
 
+def holds_files(folder: str) -> bool:
+    """Whether there are files in a folder. A bucket has no folders, only files whose paths begin so."""
+    return bool(FileSystems.match([f"{folder}/*"], [1])[0].metadata_list)
+
+
+def remove_folder(folder: str) -> None:
+    """Removes a folder with all that is in it. In a bucket, only a path that ends in "/" means all that is below."""
+    FileSystems.delete([f"{folder}/" if "://" in folder else folder])
+
+
 def open_file(path: str) -> BinaryIO:
     """A file of any file system of Beam, unpacked if its name ends in `.gz`."""
     return FileSystems.open(path, compression_type=compression(path))

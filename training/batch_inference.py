@@ -23,7 +23,16 @@ from typing import Any, BinaryIO, NamedTuple
 
 from zoo.extras import needs
 
-from .batch_files import complete_chunks, join, join_failures, open_file, parts_in, whole
+from .batch_files import (
+    complete_chunks,
+    holds_files,
+    join,
+    join_failures,
+    open_file,
+    parts_in,
+    remove_folder,
+    whole,
+)
 from .batch_plan import PLAN_FILE, Plan, Request, absolute, make_plan
 from .run_files import locked_file, not_written
 
@@ -87,7 +96,7 @@ def infer_files(
     options = beam_options(flags, workers)
     with _alone(asked):
         for path in written:
-            if FileSystems.exists(path) and not overwrite and (path == asked.out or not FileSystems.exists(scratch)):
+            if FileSystems.exists(path) and not overwrite and (path == asked.out or not _has_begun(scratch)):
                 raise FileExistsError(f"{path} exists; choose another OUTPUT, or replace it by --overwrite")
         return _answered(asked, scratch, options, overwrite, advance, say)
 
@@ -156,7 +165,7 @@ def _answered(
         if error.filename not in (asked.out, dead_letters):
             raise
         raise not_written(error.filename, error) from None
-    FileSystems.delete([scratch])
+    remove_folder(scratch)
     if not done:
         why = f"every row failed; {dead_letters} has the reasons" if failed else f"{asked.pattern} has no rows"
         raise ValueError(why)
@@ -166,14 +175,14 @@ def _answered(
 def _resumed_or_new(asked: Request, scratch: str, overwrite: bool, say: Callable[[str], None]) -> Plan:
     """The plan, of which some parts may be there."""
     file = f"{scratch}/{PLAN_FILE}"
-    begun = FileSystems.exists(file)
-    if not begun and FileSystems.exists(scratch):  # a run was killed while it unpacked inputs, which may have changed
-        FileSystems.delete([scratch])
+    begun = _has_begun(scratch)
+    if not begun and holds_files(scratch):  # a run was killed while it unpacked inputs, which may have changed
+        remove_folder(scratch)
     try:
         plan = make_plan(asked, scratch)
     except BaseException:
-        if not begun and FileSystems.exists(scratch):  # an input was unpacked there
-            FileSystems.delete([scratch])
+        if not begun and holds_files(scratch):  # an input was unpacked there
+            remove_folder(scratch)
         raise
     if begun:
         with open_file(file) as opened:
@@ -186,11 +195,15 @@ def _resumed_or_new(asked: Request, scratch: str, overwrite: bool, say: Callable
                 f"{scratch} holds an unfinished run with another model, input or option; repeat that command to go "
                 "on with it, or drop it by --overwrite"
             )
-        FileSystems.delete([scratch])
+        remove_folder(scratch)
         plan = make_plan(asked, scratch)
     with whole(file) as opened:
         opened.write(plan.to_json().encode())
     return plan
+
+
+def _has_begun(scratch: str) -> bool:
+    return FileSystems.exists(f"{scratch}/{PLAN_FILE}")
 
 
 def beam_options(flags: Sequence[str], workers: int) -> list[str]:
@@ -262,13 +275,13 @@ def _drive_to_the_end(
             raise
         if len(complete_chunks(parts_in(scratch))) == len(plan.chunks) and "error" not in found:
             return found.get("counters", {})
-        log = f"the log is {scratch}/{_LOG}"
+        log = "" if "://" in scratch else f"the log is {scratch}/{_LOG}; "  # in a bucket, a file cannot grow
         if "error" in found:
-            raise OSError(f"the pipeline failed: {found['error']}; {log}, and the same command goes on")
+            raise OSError(f"the pipeline failed: {found['error']}; {log}the same command goes on")
         tries = tries + 1 if found["new"] == 0 else 1
         if tries >= _TRIES:
             raise OSError(
-                f"worker processes ended {tries} times (is memory too small? give fewer --workers); {log}; "
+                f"worker processes ended {tries} times (is memory too small? give fewer --workers); {log}"
                 f"{_done(plan, scratch)}, and the same command goes on"
             )
         say(f"a worker process ended; going on: {_done(plan, scratch)}")

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
+from bucket import Bucket
 from zoo_training import batch_driver, batch_files, batch_inference, batch_plan
 from zoo_training.batch_inference import Request, beam_options, infer_files
 
@@ -654,6 +655,46 @@ class TestUnfinishedRuns:
         assert infer_files(Request(upper, "in.txt", "out.txt"), overwrite=True).done == 1
 
 
+class TestBuckets:
+    @pytest.fixture
+    def files(self, monkeypatch):
+        files = {"bucket://b/in/1.txt": b"one\nbad\n", "bucket://b/in/2.txt.gz": gzip.compress(b"two\n")}
+        monkeypatch.setattr(Bucket, "files", files)
+        return files
+
+    def test_no_part_stays(self, upper, files):
+        inputs = list(files)
+        infer_files(Request(upper, "bucket://b/in/*", "bucket://b/out.txt", outputs=["text"]))
+        assert sorted(files.keys() - inputs) == ["bucket://b/out.failed.jsonl", "bucket://b/out.txt"]
+        assert files["bucket://b/out.txt"] == b">ONE\n\n>TWO\n"
+
+    def test_parts_of_another_run_are_not_taken(self, upper, files, monkeypatch):
+        asked = Request(upper, "bucket://b/in/*", "bucket://b/out.txt", outputs=["text"])
+        with monkeypatch.context() as patch:
+            patch.setattr(batch_inference, "join", mock.Mock(side_effect=OSError("no network")))
+            with pytest.raises(OSError, match="no network"):
+                infer_files(asked)
+        files |= {"bucket://b/in/1.txt": b"changed\n", "bucket://b/in/2.txt.gz": gzip.compress(b"changed, too\n")}
+        infer_files(asked, overwrite=True)
+        assert files["bucket://b/out.txt"] == b">CHANGED\n>CHANGED, TOO\n"
+
+    def test_an_unfinished_run_goes_on_though_its_failed_rows_are_written(self, upper, files, monkeypatch):
+        asked = Request(upper, "bucket://b/in/*", "bucket://b/out.txt", outputs=["text"])
+        with monkeypatch.context() as patch:
+            patch.setattr(batch_inference, "join", mock.Mock(side_effect=OSError("no network")))
+            with pytest.raises(OSError, match="no network"):
+                infer_files(asked)
+        assert "bucket://b/out.failed.jsonl" in files
+        told = []
+        infer_files(asked, say=told.append)
+        assert told == ["going on: 2 of 2 parts are done"]
+
+    def test_an_error_names_no_log_since_there_is_none(self, upper, files, monkeypatch):
+        monkeypatch.setattr(batch_inference, "_drive_once", lambda *given: {"error": "it broke", "new": 0})
+        with pytest.raises(OSError, match=r"^the pipeline failed: it broke; the same command goes on$"):
+            infer_files(Request(upper, "bucket://b/in/1.txt", "bucket://b/out.txt"))
+
+
 class TestDrivers:
     @pytest.fixture
     def run_with(self, upper, place, monkeypatch):
@@ -692,7 +733,7 @@ class TestDrivers:
 
     def test_that_fail_say_why(self, run_with):
         with pytest.raises(
-            OSError, match=r"^the pipeline failed: it broke; the log is out\.txt\.parts/log\.txt, and the"
+            OSError, match=r"^the pipeline failed: it broke; the log is out\.txt\.parts/log\.txt; the same"
         ):
             run_with({"error": "it broke"})
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import threading
@@ -102,6 +103,8 @@ def drive(folder: str, flags: Sequence[str]) -> dict[str, int]:
 def main() -> None:
     """The driver: `python -c "..." PARENT FOLDER FLAGS...`. The last line of its output is JSON."""
     parent, folder, *flags = sys.argv[1:]
+    if "--runner=FnApiRunner" in flags:  # it starts workers by a line for a shell, in which spaces end a path
+        sys.executable = shlex.quote(sys.executable)
     threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
     # Beam only prints that a worker ended, and waits for ever.
     threading.excepthook = lambda given: (

@@ -297,7 +297,8 @@ def _drive_once(
 ) -> dict[str, Any]:
     """Starts a driver and waits for its end; gives what it printed, and the number of new parts."""
     program = "from zoo_training.batch_driver import main; main()"
-    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
+    # Python would look for modules in this folder first: a user's `random.py` would be imported by Beam.
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONSAFEPATH": "1"}
     with open(_local_log(scratch), "ab", buffering=0) as log, tempfile.TemporaryFile() as printed:
         driver = subprocess.Popen(
             [sys.executable, "-c", program, str(os.getpid()), absolute(scratch), *flags],

@@ -100,6 +100,18 @@ class TestProcesses:
         translated = zoo_command("translate", str(DATES), "--file", "in.txt", cwd=tmp_path)
         assert (tmp_path / "out.txt").read_text(encoding="utf-8") == translated.stdout
 
+    def test_spaces_in_the_path_of_python_and_modules_in_the_folder(self, tmp_path):
+        """Beam starts workers by a line for a shell, and Python would look for their modules in the folder."""
+        (tmp_path / "two words").symlink_to(sys.prefix)
+        (tmp_path / "random.py").write_text("raise SystemExit('not the one of Python')\n")
+        (tmp_path / "in.txt").write_text("5 mai 2001\n")
+        python = tmp_path / "two words" / pathlib.Path(sys.executable).relative_to(sys.prefix)
+        program = [python, "-P", "-c", "from zoo_training.cli import main; main()"]
+        command = [*program, "batch", DATES, "in.txt", "out.txt", "--workers", "2"]
+        finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert finished.returncode == 0, finished.stderr
+        assert (tmp_path / "out.txt").read_text() == "2001-05-05\n"
+
     def test_settings_of_each_row(self, zoo_command, tmp_path):
         rows = [
             {"text": "The yield", "seed": 1, "max_new_tokens": 8},

@@ -31,6 +31,7 @@ WRITES = {"txt": ("txt", "tsv", "jsonl"), "tsv": ("tsv", "txt", "jsonl"), "jsonl
 WRITES["parquet"] = ("parquet", "txt", "jsonl")
 _WINDOW = 4096  # rows
 _WINDOW_BYTES = 8 << 20
+_GROUP_BYTES = 64 << 20  # of a group of rows in a Parquet output
 _PART = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(more|last)")
 
 
@@ -160,8 +161,8 @@ def windows(chunk: Chunk, layout: Layout) -> Iterator[Window]:
 def _records(chunk: Chunk, layout: Layout) -> Iterator[tuple[int, Record | None, int]]:
     """The number of each line, its row or None for a blank line, and its bytes."""
     if layout.reads == "parquet":
-        for line, row in enumerate(_parquet_rows(chunk, layout.writes)):
-            yield line, Record(line, row, _inputs_of(row, layout)), 1 << 10
+        for line, (row, size) in enumerate(_parquet_rows(chunk, layout.writes)):
+            yield line, Record(line, row, _inputs_of(row, layout)), size
         return
     for line, content in enumerate(lines_between(chunk.file, chunk.begin, chunk.end)):
         text = content.rstrip(b"\r\n").decode("utf-8", "replace")
@@ -185,7 +186,10 @@ def _row_of_line(text: str, layout: Layout) -> dict[str, Any] | Failure:
     if layout.reads == "txt":
         return {name: text for name in layout.inputs}
     found = columns_of_line(text, layout)
-    return found if isinstance(found, Failure) else _inputs_of(found, layout)
+    try:
+        return found if isinstance(found, Failure) else _inputs_of(found, layout)
+    except RecursionError:
+        return Failure("a row must be a JSON object; one of its values is nested too deep")
 
 
 def columns_of_line(text: str, layout: Layout) -> dict[str, Any] | Failure:
@@ -232,30 +236,39 @@ def _encodable(value: Any) -> Any:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
-def _parquet_rows(chunk: Chunk, writes: str) -> Iterator[dict[str, Any]]:
+def _parquet_rows(chunk: Chunk, writes: str) -> Iterator[tuple[dict[str, Any], int]]:
+    """The rows of a chunk, each with its bytes."""
     import pyarrow.parquet as pq
 
     with open_file(chunk.file) as opened:
         file, begin = pq.ParquetFile(opened), 0
         for group in range(file.num_row_groups):
-            end = begin + file.metadata.row_group(group).num_rows
+            about = file.metadata.row_group(group)
+            end = begin + about.num_rows
             if begin < chunk.end and chunk.begin < end:
-                for batch in file.iter_batches(_WINDOW, row_groups=[group]):
+                row_bytes = about.total_byte_size // max(about.num_rows, 1) + 1
+                for batch in file.iter_batches(min(_WINDOW, _WINDOW_BYTES // row_bytes + 1), row_groups=[group]):
                     first, last = max(begin, chunk.begin), min(begin + len(batch), chunk.end)
                     if first < last:
-                        yield from _exact(batch.slice(first - begin, last - first), writes).to_pylist()
+                        for row in _exact(batch.slice(first - begin, last - first), writes).to_pylist():
+                            yield row, batch.nbytes // len(batch)
                     begin += len(batch)
+                    if begin >= chunk.end:
+                        return
             begin = end
 
 
 def _exact(batch: Any, writes: str) -> Any:
-    """A table's batch with times in nanoseconds, which Python has no type for, as integers or, for JSON, as text."""
+    """A table's batch with dates and times as integers or, for JSON, as text.
+
+    Python's own have no nanoseconds, and end with the year 9999.
+    """
     import pyarrow as pa
     from pyarrow import types
 
     def exact(kind: Any) -> Any:
-        if getattr(kind, "unit", None) == "ns":
-            return pa.int64() if writes == "parquet" else pa.string()
+        if types.is_temporal(kind):
+            return pa.string() if writes != "parquet" else pa.int32() if kind.bit_width == 32 else pa.int64()
         if types.is_struct(kind):
             return pa.struct([field.with_type(exact(field.type)) for field in kind])
         if types.is_map(kind):
@@ -319,9 +332,9 @@ def compression(path: str) -> str:
     return CompressionTypes.GZIP if path.endswith(".gz") else CompressionTypes.UNCOMPRESSED
 
 
-def holds_files(folder: str) -> bool:
-    """Whether there are files in a folder. A bucket has no folders, only files whose paths begin so."""
-    return bool(FileSystems.match([f"{folder}/*"], [1])[0].metadata_list)
+def folder_exists(folder: str) -> bool:
+    """Whether there is such a folder. A bucket has no folders, only files whose paths begin so."""
+    return FileSystems.exists(folder) or bool(FileSystems.match([f"{folder}/*"], [1])[0].metadata_list)
 
 
 def remove_folder(folder: str) -> None:
@@ -407,13 +420,17 @@ def _table(pairs: Sequence[tuple[Record, Any]], chunk: Chunk, layout: Layout) ->
         kind = pa.string() if dtype == "string" else pa.from_numpy_dtype(np.dtype(dtype))
         for _ in range(axes):
             kind = pa.list_(kind)
-        values = [answer[output] for _, answer in pairs]
-        values = [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
-        values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
-        table = table.append_column(name, pa.array(values, kind))
+        table = table.append_column(name, pa.array([_in_table(answer[output]) for _, answer in pairs], kind))
     content = io.BytesIO()
     pq.write_table(table, content)
     return content.getvalue()
+
+
+def _in_table(value: Any) -> Any:
+    """An answer in a table: lists in place of arrays, text in place of bytes."""
+    if isinstance(value, np.ndarray):
+        return [_in_table(each) for each in value] if value.dtype == object else value.tolist()
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _dead_letter(window: Window, record: Record, failure: Failure) -> bytes:
@@ -485,12 +502,18 @@ def _letters_of(part: Part) -> Iterator[dict[str, Any]]:
 
 
 def _join_tables(parts: Sequence[Part], out: str, folder: str) -> None:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     with whole(out, folder) as file:
         with open_file(parts[0].path) as opened:
             schema = pq.read_schema(opened)
         with pq.ParquetWriter(file, schema) as writer:
+            tables: list[Any] = []
             for part in parts:
                 with open_file(part.path) as opened:
-                    writer.write_table(pq.read_table(opened))
+                    tables.append(pq.read_table(opened))
+                # A group of rows for each part would be small: readers want large ones.
+                if sum(table.nbytes for table in tables) >= _GROUP_BYTES or part is parts[-1]:
+                    writer.write_table(pa.concat_tables(tables))
+                    tables = []

@@ -25,7 +25,7 @@ from zoo.extras import needs
 
 from .batch_files import (
     complete_chunks,
-    holds_files,
+    folder_exists,
     join,
     join_failures,
     open_file,
@@ -176,12 +176,12 @@ def _resumed_or_new(asked: Request, scratch: str, overwrite: bool, say: Callable
     """The plan, of which some parts may be there."""
     file = f"{scratch}/{PLAN_FILE}"
     begun = _has_begun(scratch)
-    if not begun and holds_files(scratch):  # a run was killed while it unpacked inputs, which may have changed
+    if not begun and folder_exists(scratch):  # a run was killed while it unpacked inputs, which may have changed
         remove_folder(scratch)
     try:
         plan = make_plan(asked, scratch)
     except BaseException:
-        if not begun and holds_files(scratch):  # an input was unpacked there
+        if not begun and folder_exists(scratch):  # an input was unpacked there
             remove_folder(scratch)
         raise
     if begun:

@@ -178,6 +178,14 @@ class TestFormats:
         assert [each["line"] for each in letters] == [3, 5]
         assert letters[0]["reason"] == "a row must have 'text'; it is null"
 
+    def test_a_value_that_is_nested_too_deep_harms_no_other_row(self, upper, place):
+        deep = "[" * 900 + "]" * 900  # json reads it
+        (place / "in.jsonl").write_text(f'{{"text": "a"}}\n{{"text": {deep}}}\n{{"text": "b", "other": {deep}}}\n')
+        infer_files(Request(upper, "in.jsonl", "out.txt", outputs=["text"]))
+        assert (place / "out.txt").read_text() == ">A\n\n>B\n"
+        [letter] = json_lines("out.failed.jsonl")
+        assert letter["reason"] == "a row must be a JSON object; one of its values is nested too deep"
+
     @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
     def test_a_row_without_its_column_is_told_which_ones_it_has(self, upper, place, kind):
         rows = [{"said": "a", "id": 1, "note": None}, {"said": None, "id": 2, "note": None}]
@@ -359,6 +367,24 @@ class TestChunks:
         assert "234567891" in first["time"]
         assert second["time"] is None
 
+    @pytest.mark.parametrize(
+        ("kind", "number", "shown"),
+        [
+            (pa.timestamp("us"), 1 << 62, "<value out of range: 4611686018427387904>"),
+            (pa.timestamp("ms", "UTC"), 253_402_300_800_000, "10000-01-01 00:00:00.000Z"),
+            (pa.date32(), -719_163, "0000-12-31"),
+            (pa.duration("s"), 1 << 60, str(1 << 60)),
+            (pa.time32("ms"), 1500, "00:00:01.500"),
+        ],
+    )
+    def test_times_that_python_does_not_have_harm_no_row(self, upper, place, kind, number, shown):
+        table = pa.table({"text": ["a", "b"], "time": pa.array([number, None], kind)})
+        pq.write_table(table, "in.parquet")
+        for out in ("out.parquet", "out.jsonl"):
+            infer_files(Request(upper, "in.parquet", out, outputs=["length"]))
+        assert pq.read_table("out.parquet").select(table.column_names) == pq.read_table("in.parquet")
+        assert [row["time"] for row in json_lines("out.jsonl")] == [shown, None]
+
     def test_times_inside_of_cells_keep_their_nanoseconds(self, upper, place):
         time = pa.timestamp("ns")
         columns = {
@@ -375,6 +401,33 @@ class TestChunks:
         assert pq.read_table("out.parquet").select(table.column_names) == table
         first, second = json_lines("out.jsonl")
         assert all("234567891" in json.dumps(first[name]) and second[name] is None for name in columns)
+
+    def test_a_worker_holds_few_large_rows_of_a_table_at_once(self, place, monkeypatch):
+        monkeypatch.setattr(batch_files, "_WINDOW_BYTES", 2500)
+        table = pa.table({"text": ["a" * 1000] * 9 + ["b"] * 9})
+        pq.write_table(table, "in.parquet", row_group_size=9, use_dictionary=False)
+        layout = batch_files.Layout(
+            "parquet", "txt", ("text",), {"text": "text"}, ("text",), {}, {"text": "string"}, {}
+        )
+        found = list(batch_files.windows(batch_files.Chunk(0, "in.parquet", 1, 17, "in.parquet"), layout))
+        assert [row.raw["text"] for window in found for row in window.records] == table["text"].to_pylist()[1:17]
+        assert [len(window.records) for window in found] == [2, 2, 2, 10]
+
+    def test_a_parquet_output_has_few_groups_of_rows(self, upper, place, small_chunks):
+        write_input("parquet", place / "in.parquet")
+        infer_files(Request(upper, "in.parquet", "out.parquet"))
+        assert pq.ParquetFile("out.parquet").num_row_groups == 1
+
+    def test_several_groups_of_rows_hold_every_row_once(self, upper, place, small_chunks, monkeypatch):
+        monkeypatch.setattr(batch_files, "_GROUP_BYTES", 100)
+        write_input("parquet", place / "in.parquet")
+        infer_files(Request(upper, "in.parquet", "out.parquet"))
+        assert pq.ParquetFile("out.parquet").num_row_groups > 1
+        assert pq.read_table("out.parquet").to_pylist() == expected("parquet", "parquet")
+
+    def test_strings_in_lists_that_are_not_utf_8(self):
+        answer = np.array([b"\xff", "a"], object)
+        assert batch_files._in_table(answer) == ["\N{REPLACEMENT CHARACTER}", "a"]
 
     def test_outputs_with_any_number_of_axes(self, upper, place):
         (place / "in.txt").write_text("a\nb\n")

@@ -44,6 +44,7 @@ with needs("beam"):
 _LOCAL = ("direct", "fnapi")  # Beam takes names in any case, with or without "Runner" at the end
 _TRIES = 3  # of a driver whose workers are killed, without a new part between
 _LOG = "log.txt"
+_PAUSE = 0.2  # seconds between two looks at the parts
 
 
 class Summary(NamedTuple):
@@ -309,11 +310,12 @@ def _drive_once(
         )
         copying = threading.Thread(target=_copy, args=(driver.stderr, log), daemon=True)
         copying.start()
-        new = 0
+        new, pause = 0, _PAUSE
         try:
-            while driver.poll() is None:
-                time.sleep(0.2)
+            while not _has_ended(driver, pause):
+                begin = time.monotonic()
                 new += _advance(scratch, advance, seen)
+                pause = max(_PAUSE, 20 * (time.monotonic() - begin))  # many parts take long to list
             new += _advance(scratch, advance, seen)
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -327,6 +329,15 @@ def _drive_once(
     except (IndexError, ValueError):
         found = {}
     return {**found, "new": new}
+
+
+def _has_ended(process: subprocess.Popen, seconds: float) -> bool:
+    """Whether a process has ended; waits for it so long."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _advance(scratch: str, advance: Callable[[int], None], seen: set[tuple[int, int]]) -> int:

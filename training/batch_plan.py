@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import glob
 import gzip
 import json
 import os
@@ -56,6 +57,7 @@ _DTYPES |= {10: "bool", 14: "bfloat16", 17: "uint16", 19: "float16", 22: "uint32
 _CHUNKS = 64  # of a small input, for up to 8 workers; a large one has more
 _CHUNK_BYTES = 16 << 10, 8 << 20
 _CHUNK_ROWS = 1 << 10, 1 << 16
+_LOOKED_AT = 1 << 16  # bytes of JSON lines, for a column that none has
 PLAN_FILE = "plan.json"  # in the folder of the parts
 _UNPACKED = "input-"  # begins the names of inputs that were gzipped
 
@@ -167,7 +169,8 @@ def make_plan(asked: Request, scratch: str) -> Plan:
         for each, path in zip(files, paths, strict=True):
             with open_file(path) as file:
                 refuse_utf_16(each.path, file.read(2))
-    names = _columns(paths, reads, _needed(takes, asked.settings), takes, asked.header)
+    sources = [each.path for each in files]
+    names = _columns(paths, sources, reads, _needed(takes, asked.settings), takes, asked.header)
     if writes == "parquet":
         _check_types(paths)
     wanted = list(asked.outputs or (_main_output(gives) if writes == "txt" else gives))
@@ -191,11 +194,13 @@ def make_plan(asked: Request, scratch: str) -> Plan:
         row_input(name, value, takes)  # raises an error before the work begins
     if writes != "txt" and (taken := set(layout.outputs.values()) & set(names)):
         raise ValueError(f"the input has a column {sorted(taken)[0]!r} already; give --prefix for the new ones")
-    chunks = _chunks(paths, [each.path for each in files], layout, asked.header)
+    chunks = _chunks(paths, sources, layout, asked.header)
     if not chunks:
         raise ValueError(f"{asked.pattern} has no rows")
     if reads == "jsonl":
-        _check_first_row(chunks[0], layout)
+        _check_first_rows(chunks[0], layout)
+    if reads == "parquet":
+        _check_strings(paths, layout)
     settings = dict(asked.settings)
     return Plan(folder, changed, asked.signature, settings, asked.batch_size, layout, asked.header, chunks)
 
@@ -266,16 +271,15 @@ def input_files(asked: Request, scratch: str) -> list[Any]:
         raise ValueError(f"{pattern} is a folder; give its files, such as '{pattern.rstrip('/')}/*.txt'")
     if os.path.exists(pattern) and not os.path.isfile(pattern):
         raise ValueError(f"{pattern} is a pipe or a device; write its content to a file first")
-    path = absolute(pattern)  # Beam does not look for `*` in a relative one
+    path = absolute(pattern)
     if FileSystems.exists(path):  # also one with "[" in its name, which no pattern fits
         return [_metadata(path)]
     failed = absolute(asked.dead_letters) if FileSystems.exists(f"{scratch}/{PLAN_FILE}") else None
     files = [
         each
-        for each in sorted(FileSystems.match([path])[0].metadata_list, key=lambda each: each.path)
+        for each in sorted(_matching(path), key=lambda each: each.path)
         if not (
-            os.path.isdir(each.path)
-            or pathlib.PurePath(each.path).name.startswith(".")
+            pathlib.PurePath(each.path).name.startswith(".")
             or each.path.startswith(f"{absolute(scratch)}/")
             or each.path == failed
         )
@@ -283,6 +287,14 @@ def input_files(asked: Request, scratch: str) -> list[Any]:
     if not files:
         raise FileNotFoundError(f"{pattern} does not exist")
     return files
+
+
+def _matching(pattern: str) -> list[Any]:
+    """Size and time of the files that a pattern means."""
+    if "://" in pattern:
+        return FileSystems.match([pattern])[0].metadata_list
+    # Beam would look through all folders below, also for the files of one folder.
+    return [_metadata(path) for path in glob.iglob(pattern, recursive=True) if os.path.isfile(path)]
 
 
 def _metadata(path: str) -> Any:
@@ -341,30 +353,39 @@ def _needed(takes: Mapping[str, TensorSpec], settings: Mapping[str, Any]) -> lis
 
 
 def _columns(
-    paths: Sequence[str], reads: str, needed: Sequence[str], takes: Mapping[str, TensorSpec], header: bool
+    paths: Sequence[str],
+    sources: Sequence[str],
+    reads: str,
+    needed: Sequence[str],
+    takes: Mapping[str, TensorSpec],
+    header: bool,
 ) -> tuple[str, ...]:
     """The names of the columns, the same in all files.
 
     Raises:
-        ValueError: they differ, or a name stands twice.
+        ValueError: they differ, a name stands twice, or all files are empty.
     """
     if reads == "jsonl":
         return ()
     if reads == "txt":
         return (_only_text(needed, takes),)
-    found: tuple[str, ...] | None = None
-    for path in paths:
+    found, known = None, sources[0]
+    for path, source in zip(paths, sources, strict=True):
         if reads == "parquet":
             names = _parquet(path).schema_arrow.names
-        else:
-            first = next(lines_between(path, 0, 1), b"").rstrip(b"\r\n").decode("utf-8", "replace").split("\t")
+        elif line := next(lines_between(path, 0, 1), b""):
+            first = line.rstrip(b"\r\n").decode("utf-8", "replace").split("\t")
             names = first if header else [str(number) for number in range(1, len(first) + 1)]
+        else:  # an empty file has no columns, and no rows
+            continue
         if found is not None and tuple(names) != found:
-            raise ValueError(f"{path} has other columns than {paths[0]}: {', '.join(names)}")
-        found = tuple(names)
-    if twice := sorted({name for name in found or () if (found or ()).count(name) > 1}):
-        raise ValueError(f"{paths[0]} has several columns {twice[0]!r}")
-    return found or ()
+            raise ValueError(f"{source} has other columns than {known}, or in another order: {', '.join(names)}")
+        found, known = tuple(names), source
+    if found is None:
+        raise ValueError(f"{sources[0]} has no rows")
+    if twice := sorted({name for name in found if found.count(name) > 1}):
+        raise ValueError(f"{known} has several columns {twice[0]!r}")
+    return found
 
 
 def _parquet(path: str) -> Any:
@@ -466,19 +487,30 @@ def _raw_lines(path: str) -> Iterator[bytes]:
             yield line
 
 
-def _check_first_row(chunk: Chunk, layout: Layout) -> None:
-    """Finds a column that is missing before the work begins."""
-    text = next((line for line in lines_between(chunk.file, 0, 1 << 20) if line.strip()), b"").decode(
-        "utf-8", "replace"
-    )
-    row = columns_of_line(text, layout)
-    if isinstance(row, Failure):
-        return  # perhaps only this row
-    if missing := [name for name in layout.needed if row.get(layout.inputs[name]) is None]:
-        raise ValueError(
-            f"the first row has no {layout.inputs[missing[0]]!r}; choose by --column {missing[0]}=KEY, or give "
-            f"all rows one value by --set {missing[0]}=VALUE. It has {', '.join(row)}"
-        )
+def _check_first_rows(chunk: Chunk, layout: Layout) -> None:
+    """Finds a column that none of the first rows has, before the work begins."""
+    lines = (line.decode("utf-8", "replace") for line in lines_between(chunk.file, 0, _LOOKED_AT) if line.strip())
+    rows = [row for line in lines if not isinstance(row := columns_of_line(line, layout), Failure)]
+    for name in layout.needed if rows else ():
+        if not any(layout.inputs[name] in row for row in rows):
+            raise ValueError(
+                f"the first rows have no {layout.inputs[name]!r}; choose by --column {name}=KEY, or give all rows one "
+                f"value by --set {name}=VALUE. The first row has {', '.join(rows[0])}"
+            )
+
+
+def _check_strings(paths: Sequence[str], layout: Layout) -> None:
+    """Finds a column that has numbers or times in all files, and is wanted as texts, before the work begins."""
+    from pyarrow import types
+
+    for name in [name for name in layout.needed if layout.takes[name] == "string"]:
+        column = layout.inputs[name]
+        if all(types.is_primitive(_parquet(path).schema_arrow.field(column).type) for path in paths):
+            kind = _parquet(paths[0]).schema_arrow.field(column).type
+            raise ValueError(
+                f"{name!r} takes strings, and the column {column!r} has {kind}; choose another one by --column "
+                f"{name}=COLUMN"
+            )
 
 
 def absolute(path: str) -> str:

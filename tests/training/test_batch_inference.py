@@ -136,6 +136,13 @@ class TestFormats:
         assert [(each["line"], each["row"]) for each in letters] == [(3, "bad"), (3, "bad")]
         assert [each["file"] for each in letters] == [str(place / f"in{number}.tsv.gz") for number in (0, 2)]
 
+    def test_an_empty_file_has_no_columns_and_no_rows(self, upper, place):
+        for name, content in {"1": "", "2": "text\na\n", "3": "", "4": "text\nbad\n"}.items():
+            (place / f"in{name}.tsv").write_text(content)
+        infer_files(Request(upper, "in*.tsv", "out.tsv", outputs=["text"]))
+        assert (place / "out.tsv").read_text() == "text\toutput_text\na\t>A\n"
+        assert [each["file"] for each in json_lines("out.failed.jsonl")] == [str(place / "in4.tsv")]
+
     @pytest.mark.parametrize("damage", ["cut off", "a wrong byte", "a wrong checksum", "no gzip file"])
     def test_a_damaged_gzip_file_is_refused(self, upper, place, damage):
         packed = gzip.compress("".join(f"text {number}\n" for number in range(2000)).encode())
@@ -177,6 +184,12 @@ class TestFormats:
         letters = json_lines("out.failed.jsonl")
         assert [each["line"] for each in letters] == [3, 5]
         assert letters[0]["reason"] == "a row must have 'text'; it is null"
+
+    @pytest.mark.parametrize("first", ['{"text": null}', '{"id": 1}'])
+    def test_the_first_row_may_be_one_that_fails(self, upper, place, first):
+        (place / "in.jsonl").write_text(f'{first}\n{{"text": "a"}}\n')
+        infer_files(Request(upper, "in.jsonl", "out.txt", outputs=["text"]))
+        assert (place / "out.txt").read_text() == "\n>A\n"
 
     def test_a_value_that_is_nested_too_deep_harms_no_other_row(self, upper, place):
         deep = "[" * 900 + "]" * 900  # json reads it
@@ -311,6 +324,13 @@ class TestChunks:
         infer_files(asked)
         assert json_lines("out.jsonl") == [{"text": "a", "output_text": ">A"}]
         assert [each["row"] for each in json_lines("out.failed.jsonl")] == ['{"text": "bad"}']
+
+    def test_a_pattern_looks_into_no_other_folder(self, upper, place, monkeypatch):
+        (place / "in.txt").write_text("a\n")
+        (place / "other").mkdir()
+        monkeypatch.setattr(os, "walk", mock.Mock(side_effect=AssertionError))
+        found = batch_plan.input_files(Request(upper, "*.txt", "out.txt"), "out.txt.parts")
+        assert [each.path for each in found] == [str(place / "in.txt")]
 
     def test_a_hidden_file_is_read_by_its_name(self, upper, place):
         (place / ".in.txt").write_text("a\n")
@@ -531,14 +551,22 @@ class TestMistakes:
             ),
             (
                 {"pattern": "in.jsonl", "out": "o.jsonl"},
-                "the first row has no 'text'; choose by --column text=KEY, or give all rows one value by --set "
-                "text=VALUE. It has a, b$",
+                "the first rows have no 'text'; choose by --column text=KEY, or give all rows one value by --set "
+                "text=VALUE. The first row has a, b$",
             ),
             ({"outputs": ["x"]}, "'serving_default' gives length, text. Received: --outputs x$"),
             ({"out": "out.txt", "outputs": ["text", "length"]}, "a .txt file has one answer on each line"),
             ({"pattern": "taken.tsv"}, "the input has a column 'length' already; give --prefix"),
             ({"pattern": "twice.tsv"}, "twice.tsv has several columns 'text'$"),
-            ({"pattern": "[it][na]*.tsv"}, "taken.tsv has other columns than .*in.tsv: text, length$"),
+            (
+                {"pattern": "[it][na]*.tsv"},
+                "taken.tsv has other columns than .*in.tsv, or in another order: text, length$",
+            ),
+            ({"pattern": "zero*.tsv"}, "/zero.tsv has no rows$"),
+            (
+                {"pattern": "one.parquet", "out": "n.parquet", "columns": {"text": "n"}},
+                "^'text' takes strings, and the column 'n' has int64; choose another one by --column text=COLUMN$",
+            ),
             (
                 {"pattern": "*.parquet", "out": "n.parquet"},
                 "two.parquet has n: double, and .*one.parquet has n: int64; a .parquet output has one type in each "
@@ -551,7 +579,7 @@ class TestMistakes:
         files = {"in.tsv": "id\ttext\n1\ta\n", "empty.txt": "", "empty.tsv": "text\n", "blank.jsonl": "\n \n"}
         files |= {"there.tsv": "mine", "in.jsonl": '{"a": 1, "b": 2}\n'}
         files |= {"taken.tsv": "text\tlength\na\t1\n", "twice.tsv": "text\ttext\na\tb\n"}
-        files |= {"line.txt": "a\n", "damaged.table": "PAR1", ".hidden.tsv": "text\na\n"}
+        files |= {"zero.tsv": "", "line.txt": "a\n", "damaged.table": "PAR1", ".hidden.tsv": "text\na\n"}
         files["again.failed.jsonl"] = '{"text": "a", "error": "too long"}\n'
         for name, content in files.items():
             (place / name).write_text(content)

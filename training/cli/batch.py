@@ -110,10 +110,12 @@ def _counted(number: int, what: str) -> str:
 
 
 def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for each in given or ():
         name, equals, value = each.partition("=")
         if not (name and equals):
             raise ValueError(f"{option} takes NAME=VALUE. Received: {each!r}")
+        if name in found:
+            raise ValueError(f"{option} gives {name} twice, {found[name]!r} and {value!r}; give it once")
         found[name] = value
     return found

@@ -50,6 +50,10 @@ class TestMistakes:
             (["in.txt", "in.txt", "out.txt"], "in.txt is a file; give the folder of a model"),
             ([DATES, "in.txt", "out.txt", "--set", "x"], "--set takes NAME=VALUE. Received: 'x'"),
             (
+                [DATES, "in.txt", "out.txt", "--set", "x=1", "--set", "x=2"],
+                "--set gives x twice, '1' and '2'; give it once",
+            ),
+            (
                 [DATES, "in.txt", "out.csv"],
                 "from a .txt input come .txt, .tsv or .jsonl; the output's name must end so. Received: out.csv",
             ),

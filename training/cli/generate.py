@@ -93,7 +93,7 @@ def generate(
     with user_errors(options=_OPTIONS):
         if prompts and file:
             raise ValueError("prompts and --file were both given; give one of them")
-        texts = [read_whole(file)] if file else prompts or [""]
+        texts = [read_whole(file)] if file else list(read_lines(prompts, None)) if prompts else [""]
         generator = load_as("generate", model)
         settings: dict[str, Any] = dict(temperature=temperature, top_k=top_k, top_p=top_p)
         settings |= dict(repetition_penalty=repetition_penalty, max_new_tokens=tokens, stop=stop or ())

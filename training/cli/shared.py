@@ -61,6 +61,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"color": True},  # else escape sequences would be cut out of texts, where stdout is no terminal
 )
 
 RULE = "-" * 20  # a line between texts that may have several lines
@@ -272,8 +273,8 @@ def read_lines(texts: list[str] | None, file: pathlib.Path | None) -> Iterator[s
     """
     if texts and file:
         raise ValueError("texts and --file were both given; give one of them")
-    if texts:
-        return iter(texts)
+    if texts:  # bytes that are not UTF-8 come as half surrogate pairs
+        return _decoded("TEXT", (text.encode("utf-8", "surrogateescape") for text in texts))
     if file:
         return _lines(file.open("rb"))
     if sys.stdin is None:  # as in `zoo translate MODEL <&-`
@@ -286,21 +287,21 @@ def read_lines(texts: list[str] | None, file: pathlib.Path | None) -> Iterator[s
 def read_whole(file: pathlib.Path) -> str:
     r"""The text of a file, decoded as `read_lines` decodes its lines, with \n at the line ends."""
     with file.open("rb") as stream:
-        return "".join(_decoded(stream)).replace("\r\n", "\n")
+        return "".join(_decoded(stream.name, stream)).replace("\r\n", "\n")
 
 
 def _lines(stream: BinaryIO) -> Iterator[str]:
     """Decoded lines without their ends."""
-    return (line.rstrip("\r\n") for line in _decoded(stream))
+    return (line.rstrip("\r\n") for line in _decoded(getattr(stream, "name", "<stdin>"), stream))
 
 
-def _decoded(stream: BinaryIO) -> Iterator[str]:
+def _decoded(name: str, lines: Iterable[bytes]) -> Iterator[str]:
     """Lines without a byte order mark; broken UTF-8 becomes U+FFFD, with one warning.
 
     UTF-16 is an error.
     """
-    name, warned = getattr(stream, "name", "<stdin>"), False
-    for number, line in enumerate(stream):
+    warned = False
+    for number, line in enumerate(lines):
         if number == 0:
             refuse_utf_16(name, line)
             line = line.removeprefix(codecs.BOM_UTF8)

@@ -775,6 +775,7 @@ def test_lines_are_without_their_ends_and_the_first_without_a_byte_order_mark(tm
     assert list(read_lines(None, tmp_path / "lines")) == ["a", "b\ufffd", "\ufffdt\ufffd"]
     told = f"zoo: warning: {tmp_path / 'lines'}:2: not UTF-8; broken bytes are read as U+FFFD\n"
     assert capsys.readouterr().err == told
+    assert list(read_lines(["a\n", "b\udcff"], None)) == ["a\n", "b\ufffd"]
     (tmp_path / "lines").write_text("a\nb\n", "utf-16")
     with pytest.raises(ValueError, match=r"lines: UTF-16, and not UTF-8; .* iconv -f UTF-16 -t UTF-8"):
         list(read_lines(None, tmp_path / "lines"))

@@ -35,6 +35,12 @@ class TestGenerate:
         found = succeeds("generate", folder, "ab", "-n", "9", "--temperature", "0.7", "--seed", "5")
         assert found == f"ab{expected}\n"
 
+    def test_a_prompt_stays_as_it_is_but_for_what_is_not_utf_8(self, saved):
+        assert succeeds("generate", saved, "\x1b[31ma", "-n", 0) == "\x1b[31ma\n"
+        told = run("generate", saved, "a\udce9", "-n", 0)  # as Python gives the byte E9
+        assert told.stdout == "a\ufffd\n"
+        assert told.stderr == "zoo: warning: TEXT:1: not UTF-8; broken bytes are read as U+FFFD\n"
+
     def test_every_setting_is_passed_on(self, saved):
         settings = dict(temperature=2.0, top_k=3, top_p=0.9, repetition_penalty=1.5, stop=["ca", "b\n"])
         expected = zoo.load(saved)(["a"], seed=1, **settings)[0]

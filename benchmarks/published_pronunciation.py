@@ -1,4 +1,4 @@
-r"""How many words are pronounced wrongly, of such words as published figures are of?
+r"""How many words are pronounced wrongly, on words like those of published figures?
 
 Figures that are published for CMUdict are without stress marks, of version 0.7b or an earlier one, without
 abbreviations, and of words that others chose. An example of CNTK (`Examples/SequenceToSequence/CMUDict/Data` of

@@ -67,7 +67,7 @@ PICTURES = {
 
 INTRODUCTION = """# Benchmarks
 
-This page shows how fast the zoo is, against peers measured in the same run, and what its models score.
+This page shows how fast the zoo is, compared with other libraries (*peers*) in the same run, and what its models score.
 
 Each script answers one question. Machines are noisy, so an absolute time means little. The zoo and its peers take
 turns of a few steps, each in its own process ([`harness.py`](harness.py)). What counts is the ratio: the peer's time
@@ -86,7 +86,7 @@ of processor. Kinds differ by the fastest instruction set, which decides how fas
 
 SUMMARY = """## Summary
 
-Each cell is the peer's time, or its memory, divided by the zoo's: above 1x, the zoo is better. Semicolons separate the
+Each cell is the peer's time or memory, divided by the zoo's: above 1x, the zoo is better. Semicolons separate the
 peers, in the order of column 2. Columns are kinds of processor. An empty cell was not measured.
 """
 

@@ -271,7 +271,11 @@ def export(
     ],
     to: Annotated[
         pathlib.Path | None,
-        typer.Option(metavar="FOLDER", help="The model's folder.", show_default="saved_models/NAME"),
+        typer.Option(
+            metavar="FOLDER",
+            help="The model's folder.",
+            show_default="saved_models/NAME, the name of the recipe or checkpoint",
+        ),
     ] = None,
     target_language: Annotated[
         str | None,

@@ -8,7 +8,7 @@ https://arxiv.org/abs/1606.07947). Validation and test keep the translations of 
 2. They are translated in pieces of `_PIECE` texts, each in a file of the run's cache. A file is written whole, and
    begins with the hash of its content. What is there is not translated again.
 3. The folder of these files is named by the hash of the sources and of the teacher's files. With another teacher or
-   other sources, it is another folder, and the old one is removed.
+   other sources, it is another folder, and the old one is removed once the new one is complete.
 4. While the translations are in the cache, the teacher itself is not needed: they are found by its path.
 5. Several workers share the work: what the chief's cache lacks is translated by all of them, a piece by each in turn.
    Each gets all pieces of the others over the network, so they need no shared disk. All train on the same texts, also
@@ -119,6 +119,7 @@ def _taught(key: str, storage: Storage, path: Path, pairs: Pairs, workers: Worke
     folder = _folder(key, storage, path, sources)
     workers.agree("teacher or its sources", folder.name)
     _translate(key, expanded(path), folder, sources, workers)
+    storage.remove_others(_KIND, folder)
     with storage.writing("texts", None) as entry, storage.writing("texts", None) as whole:
         once = TextsWriter(entry, "translations")
         for text in itertools.chain.from_iterable(map(_texts_of, _pieces(folder, len(sources)))):
@@ -212,11 +213,12 @@ def _hash_of(teacher: Path) -> str:
     """The hash of a model's files: what it answers follows from them. Cards and scores do not count."""
     saved = teacher / TRANSLATOR_FOLDER
     folder = saved if saved.is_dir() else newest_version(teacher) or teacher
-    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    files = [file.relative_to(folder) for file in sorted(folder.rglob("*")) if file.is_file()]
     described = [
-        (str(file.relative_to(folder)), hash_of_file(file))
+        (str(file), hash_of_file(folder / file))
         for file in files
         if file.name not in (CARD_FILE, METRICS_FILE, RECIPE_FILE)
+        and not any(part.startswith(".") for part in file.parts)  # such as .git, and .cache with the date of a download
     ]
     return key_of(described)
 

@@ -462,7 +462,7 @@ class Storage:
                 ) from error
 
     def folder(self, kind: str, key: str) -> Path:
-        """A folder for files that are written one by one, and kept as they come; those of other keys are removed.
+        """A folder for files that are written one by one, and kept as they come.
 
         See `find` for `kind` and `key`. Without a cache it is removed at the end.
         """
@@ -470,11 +470,14 @@ class Storage:
             folder = self._temporary / f"{kind}-{key[:16]}"
         else:
             folder = self._place(kind, key)
-            for other in self.cache.glob(f"{kind}-*"):
-                if other != folder:
-                    shutil.rmtree(other, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def remove_others(self, kind: str, place: Path) -> None:
+        """Removes the entries of a kind but one: those of other texts and options would only fill the disk."""
+        for other in self.cache.glob(f"{kind}-*") if self.cache is not None and self.keeps else ():
+            if other != place:
+                shutil.rmtree(other, ignore_errors=True)
 
     def _complete(self, entry: Entry, kind: str, key: str | None) -> None:
         files = _described(entry.folder)
@@ -491,10 +494,7 @@ class Storage:
         except OSError:
             if not place.is_dir():  # another worker of the same training has just written it, and may be reading it
                 raise
-        # One entry of each kind: those of other texts and options would only fill the disk.
-        for other in self.cache.glob(f"{kind}-*"):
-            if other != place:
-                shutil.rmtree(other, ignore_errors=True)
+        self.remove_others(kind, place)
         if kind in _LARGE:
             say(f"{kind}: {size}, kept in {place} for the next run (--no-cache keeps nothing)")
 

@@ -171,7 +171,9 @@ def test_a_killed_process_leaves_whole_pieces_and_the_next_one_goes_on(folder, g
 def test_another_teacher_or_other_sources_begin_anew(folder, given):
     given(Teacher())
     before = files(folder)
-    (folder / "teacher" / "metrics.json").write_text("{}")  # no part of the model
+    for name in ("metrics.json", ".cache/date"):  # no part of the model
+        (folder / "teacher" / name).parent.mkdir(exist_ok=True)
+        (folder / "teacher" / name).write_text("{}")
     again = Teacher()
     given(again)
     assert not again.seen
@@ -184,6 +186,21 @@ def test_another_teacher_or_other_sources_begin_anew(folder, given):
     found = given(more, "corpus.validation_pairs=3")
     assert sorted(more.seen) == sorted(set(found.sources))
     assert len([*(folder / "cache").glob("taught-*")]) == 1, "former ones are removed"
+
+
+def test_a_teacher_that_fails_takes_no_translations_away(folder, given):
+    def failing(texts):
+        raise RuntimeError("no teacher")
+
+    given(Teacher())
+    before = files(folder)
+    (folder / "other").mkdir()
+    with pytest.raises(RuntimeError, match="no teacher"):
+        given(failing, "corpus.teacher='other'")
+    again = Teacher()
+    given(again)
+    assert not again.seen
+    assert files(folder) == before
 
 
 def test_a_damaged_piece_is_translated_again_and_no_other(folder, given):

@@ -71,9 +71,9 @@ def test_the_keras_script_goes_from_texts_to_answers(tmp_path):
 
 
 def test_a_csv_file_becomes_a_tsv(tmp_path, monkeypatch):
-    """With quotes, a tab and a line break inside its texts."""
+    """With quotes, a tab and a line break inside its texts; a text is missing, and a last line is too short."""
     monkeypatch.chdir(tmp_path)
-    rows = 'id,english,german\n1,"He said ""no"",\n twice.",Nein\t!\n2,Yes.,Ja.\n'
+    rows = 'id,english,german\n1,"He said ""no"",\n twice.",Nein\t!\n2,Yes.,Ja.\n3,,Wer?\n4,Who?\n'
     pathlib.Path("pairs.csv").write_text(rows, encoding="utf-8-sig")
     (block,) = blocks("docs/own_data.md", "python")
     exec(block, {})

@@ -117,7 +117,11 @@ class TestFailures:
             Failure("a bad text"),
             "three",
         ]
-        assert batches == [["one", "bad", "three"], ["one"], ["bad"], ["three"]]
+        assert batches == [["one", "bad", "three"], ["one"], ["bad", "three"], ["bad"], ["three"]]
+
+    def test_a_bad_row_costs_its_neighbours_few_calls(self):
+        _, batches = answers([*map(str, range(40)), "bad", *map(str, range(23))], failures="return")
+        assert len(batches) == 1 + 2 * 6  # 64 = 2^6
 
     def test_a_failure_raises_unless_it_is_to_be_returned(self):
         with pytest.raises(ValueError, match=r"^a bad text$"):
@@ -308,7 +312,7 @@ class TestPipelines:
         assert {name: counters[name] for name in ("rows", "failed", "batches")} == {
             "rows": 4,
             "failed": 2,
-            "batches": 4,
+            "batches": 5,  # three rows, then the first, the other two, and each of these
         }
 
     def test_dead_letters_of_beam(self, versions):

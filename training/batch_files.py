@@ -354,7 +354,7 @@ def _written(pairs: Iterable[tuple[Record, Any]], chunk: Chunk, layout: Layout) 
     for record, answer in pairs:
         if isinstance(answer, Failure):
             if layout.writes == "txt":
-                yield b"\n"  # so that line N stays the answer to line N
+                yield b"\n"  # so that line N stays the answer to row N
             continue
         values = {name: answer[output] for output, name in layout.outputs.items()}
         if layout.writes == "jsonl":

@@ -35,6 +35,7 @@ from .batch_files import (
 )
 from .batch_plan import PLAN_FILE, Plan, Request, absolute, make_plan
 from .run_files import locked_file, not_written
+from .start_tensorflow import use_onednn
 
 with needs("beam"):
     from apache_beam.io.filesystems import FileSystems
@@ -298,6 +299,7 @@ def _drive_once(
 ) -> dict[str, Any]:
     """Starts a driver and waits for its end; gives what it printed, and the number of new parts."""
     program = "from zoo_training.batch_driver import main; main()"
+    use_onednn()  # in the workers, as in all other commands
     # Python would look for modules in this folder first: a user's `random.py` would be imported by Beam.
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONSAFEPATH": "1"}
     with open(_local_log(scratch), "ab", buffering=0) as log, tempfile.TemporaryFile() as printed:

@@ -355,8 +355,11 @@ class TestMistakes:
 def test_devices_of_one_machine(texts, tmp_path):
     """The weights, and the scores of each epoch, are those of one device."""
     corpus = texts()
+    # Python would look for its modules in the current folder.
+    (tmp_path / "random.py").write_text("raise SystemExit('not the one of Python')\n")
     for name, options in (("one", ()), ("two", ("--devices", "2"))):
-        all_ended([loopback.start(command(tmp_path / name, corpus, "training.epochs=2", options=options))])
+        arguments = command(tmp_path / name, corpus, "training.epochs=2", options=options)
+        all_ended([loopback.start(["-P", *arguments], folder=tmp_path)])
     one, two = arrays(tmp_path / "one"), arrays(tmp_path / "two")
     for name, array in one.items():
         np.testing.assert_allclose(array, two[name], atol=2e-5, err_msg=name)

@@ -449,7 +449,7 @@ def _train_on_devices(devices: str) -> None:
     arguments = [*sys.argv[1:]]
     place = next(index for index, each in enumerate(arguments) if each.partition("=")[0] == "--devices")
     del arguments[place : place + (1 if "=" in arguments[place] else 2)]
-    raise typer.Exit(start([sys.executable, "-c", _ZOO, *arguments], number))
+    raise typer.Exit(start([sys.executable, "-P", "-c", _ZOO, *arguments], number))
 
 
 def _command_line() -> str:

@@ -94,7 +94,8 @@ def test_moving_averages_are_averaged_and_frozen_weights_stay_as_they_are():
     workers = Workers()
     workers.count = 3
     workers.sums = lambda tensors: sent.extend(tensors) or [tensor + tensor + tensor for tensor in tensors]
-    _SharedMetrics(workers, model, _AveragedStep(workers, model))()
+    logs = _SharedMetrics(workers, model, _AveragedStep(workers, model))()
+    assert {type(log) for log in logs.values()} == {float}, "JSON takes them"
     states = sum(len(metric.variables) for metric in model.metrics)
     assert len(sent) == states + 2, "those of batch normalisation"
     for old, variable in zip(before, model.layers[0].variables, strict=True):

@@ -293,8 +293,8 @@ def _matching(pattern: str) -> list[Any]:
     """Size and time of the files that a pattern means."""
     if "://" in pattern:
         return FileSystems.match([pattern])[0].metadata_list
-    # Beam would look through all folders below, also for the files of one folder.
-    return [_metadata(path) for path in glob.iglob(pattern, recursive=True) if os.path.isfile(path)]
+    # Beam would look through all folders below, also for the files of one folder. Several `**` find a file twice.
+    return [_metadata(path) for path in set(glob.iglob(pattern, recursive=True)) if os.path.isfile(path)]
 
 
 def _metadata(path: str) -> Any:

@@ -49,7 +49,7 @@ def put_in_place(partial: pathlib.Path, path: pathlib.Path) -> None:
     Its content is on the disk before its name: otherwise a machine that loses power may keep the new name without the
     content, and so lose the older file, too.
     """
-    with partial.open("rb") as file:
+    with partial.open("r+b") as file:  # Windows wants a file that may be written
         os.fsync(file.fileno())
     os.replace(partial, path)
 

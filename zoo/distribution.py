@@ -462,7 +462,8 @@ class _SharedMetrics:
         sums = self.workers.sums([*before, *map(tf.convert_to_tensor, averages)])
         for variable, value in zip([*states, *averages], sums, strict=True):
             variable.assign(value if id(variable) in of_metrics else value / self.workers.count)
-        results = {name: np.array(value) for name, value in self.own().items()}  # a number, or one for each class
+        # A number, or one for each class.
+        results = {name: np.array(value) if np.ndim(value) else float(value) for name, value in self.own().items()}
         for state, value in zip(states, before, strict=True):
             state.assign(value)
         return results

@@ -332,6 +332,12 @@ class TestChunks:
         found = batch_plan.input_files(Request(upper, "*.txt", "out.txt"), "out.txt.parts")
         assert [each.path for each in found] == [str(place / "in.txt")]
 
+    def test_a_file_that_fits_a_pattern_in_two_ways_is_read_once(self, upper, place):
+        (place / "a" / "a").mkdir(parents=True)
+        (place / "a" / "a" / "in.txt").write_text("one\n")
+        infer_files(Request(upper, "**/a/**/in.txt", "out.txt", outputs=["text"]))
+        assert (place / "out.txt").read_text() == ">ONE\n"
+
     def test_a_hidden_file_is_read_by_its_name(self, upper, place):
         (place / ".in.txt").write_text("a\n")
         infer_files(Request(upper, ".in.txt", "out.txt", outputs=["text"]))

@@ -96,6 +96,12 @@ WORDS = st.lists(
         # its own, or in the one behind it.
         (["a b", "ab c", "c d"], "zabcd" * 9, "z abc d " * 9),
         (["c d", "b cd", "a b"], "zzzzzabcd" * 3, "z z z z z a bcd " * 3),
+        # A block is twice as long as the longest piece: `i j` begins nine symbols behind `abcd r`, whose `r` it takes.
+        (
+            ["a b", "ab c", "abc d", "e f", "ef g", "efg h", "efgh z", "i j", "efgh ij", "r efghij", "abcd r"],
+            "zzzzzabcdrefghij",
+            "z z z z z abcd refghij",
+        ),
     ],
 )
 def test_by_hand(pairs, word, parts):

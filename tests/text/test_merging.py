@@ -185,6 +185,16 @@ def test_words_of_many_blocks(letters):
     assert pieces.module()(tf.constant(words)).to_list() == expected
 
 
+def test_merges_of_one_rank():
+    """As in the files of SentencePiece: of equal ranks, the first place in the word comes first, through all blocks."""
+    a, b, c, ab, bc, ca, abca = range(7)
+    merging = Merging([(a, b, ab), (b, c, bc), (c, a, ca), (ab, ca, abca)], 7, ranks=[0, 0, 0, 1])
+    word = [a, b, c] * 30  # a block has eight symbols
+    pieces, rows = merging(tf.constant([*word, c, *word], tf.int32), tf.constant([0] * 90 + [1] * 91, tf.int64))
+    assert pieces.numpy().tolist() == [abca, bc] * 15 + [ca, bc] + [abca, bc] * 14 + [ab, c]
+    assert rows.numpy().tolist() == [0] * 30 + [1] * 32
+
+
 @settings(deadline=None, max_examples=80)
 @given(merges(), WORDS)
 @example([("aa", "a"), ("a", "a")], [b"aaaaaaa", b"a", b"aaa"])

@@ -167,11 +167,11 @@ class CharacterPairTokenizer(PairTokenizer):
 
     def _join(self, ids: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         contents = tf.gather(tf.constant(self._contents, tf.string), ids)  # (N,)
-        if self._is_byte.any():
-            # Bytes stand side by side also where a special token is between them, which writes nothing.
-            kept = tf.where(contents != b"")[:, 0]  # (N,): a smaller N
-            ids, rows, contents = (tf.gather(each, kept) for each in (ids, rows, contents))
-            contents = _checked_bytes(contents, tf.gather(tf.constant(self._is_byte), ids), rows)
+        if self._is_byte.any():  # few texts have any
+            is_byte = tf.gather(tf.constant(self._is_byte), ids)  # (N,)
+            contents, rows = tf.cond(
+                tf.reduce_any(is_byte), lambda: _checked_bytes(contents, is_byte, rows), lambda: (contents, rows)
+            )
         texts = tf.strings.unsorted_segment_join(contents, rows, count)  # (B,)
         return tf.strings.regex_replace(texts, r"\A ", "") if self._strip_space else texts
 
@@ -182,13 +182,24 @@ def _content(piece: str, byte_fallback: bool) -> bytes:
     return piece.replace(SPACE, " ").encode() if byte is None else bytes([int(byte[1], 16)])
 
 
-def _checked_bytes(contents: tf.Tensor, is_byte: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """Replaces bytes that do not make characters, `(N,)`.
+def _checked_bytes(contents: tf.Tensor, is_byte: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Replaces bytes that do not make characters.
 
-    As the library does: of several bytes side by side all become U+FFFD, if they are not valid together.
+    As the library does: of several bytes side by side all become U+FFFD, if they are not valid together. They stand
+    side by side also where a special token is between them, which writes nothing.
+
+    Args:
+        contents: what each piece writes, `(N,)`.
+        is_byte: which of them are bytes, `(N,)`.
+        rows: the row of each, `(N,)`.
+
+    Returns:
+        New contents and their rows, without those that write nothing.
     """
+    kept = tf.where(contents != b"")[:, 0]  # (N,): a smaller N
+    contents, is_byte, rows = (tf.gather(each, kept) for each in (contents, is_byte, rows))
     together = is_byte[1:] & is_byte[:-1] & (rows[1:] == rows[:-1])  # (N - 1,)
     starts = tf.concat([[True], ~together], axis=0)[: tf.size(rows)]  # (N,)
     runs = tf.cumsum(tf.cast(starts, tf.int32)) - 1  # (N,)
     joined = tf.strings.unsorted_segment_join(contents, runs, tf.math.count_nonzero(starts, dtype=tf.int32))  # (runs,)
-    return tf.where(tf.gather(is_utf8(joined), runs), contents, REPLACEMENT)
+    return tf.where(tf.gather(is_utf8(joined), runs), contents, REPLACEMENT), rows

@@ -116,7 +116,9 @@ class SentencePieceTokenizer(Tokenizer):
             content[1:] if piece.startswith(SPACE) and types.get(piece) not in (BYTE, CONTROL) else content
             for piece, content in zip(listed, contents, strict=True)
         ]
-        self._bare = np.array([*self._contents[:FIRST], *bare], dtype=object)
+        # What each id writes, and below that what it writes as the first piece of a text.
+        self._written = np.array([*self._contents[:-1], *self._contents[:FIRST], *bare], dtype=object)
+        self._writes = np.array([piece != b"" for piece in self._written[-self.size :]], np.int32)
         if self._escaped:  # a text then has no other spaces than those that stand for `▁`
             usable = {piece.replace(SPACE, " "): i for piece, i in usable.items() if " " not in piece}
         self._model = _model(file, usable)
@@ -407,15 +409,15 @@ class SentencePieceTokenizer(Tokenizer):
         return ids, tf.RaggedTensor.from_value_rowids(ids, rows, pieces.nrows(), validate=False).row_lengths()
 
     def _join(self, ids: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        contents = tf.gather(tf.constant(self._contents, tf.string), ids)  # (N,)
         if self._strips:
-            bare = tf.gather(tf.constant(self._bare, tf.string), ids)  # (N,)
-            places = tf.range(tf.size(rows))
             # Up to the first piece that writes something, pieces lose their space; without `remove_extra_spaces`, only
             # the first piece of a row does.
-            before = tf.cumsum(tf.cast(bare != b"", tf.int32), exclusive=True) if self._strips_all else places
+            before = tf.range(tf.size(rows))  # (N,)
+            if self._strips_all:
+                before = tf.cumsum(tf.gather(tf.constant(self._writes), ids), exclusive=True)  # (N,)
             first = before == tf.gather(tf.math.segment_min(before, rows), rows)
-            contents = tf.where(first, bare, contents)
+            ids = tf.where(first, ids + self.size, ids)  # (N,): of the table
+        contents = tf.gather(tf.constant(self._written, tf.string), ids)  # (N,)
         texts = repaired(tf.strings.unsorted_segment_join(contents, rows, count))
         if self._denormalizer is not None:
             texts = self._denormalizer(texts)

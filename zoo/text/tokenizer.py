@@ -221,9 +221,11 @@ class Tokenizer(tf.Module):
             ValueError: `ids` are not integers with two axes.
         """
         ids = _checked_ids(ids)
-        before_end = tf.cumsum(tf.cast(ids == END, tf.int32), axis=1) == 0  # (B, T)
+        columns = tf.range(tf.shape(ids)[1])  # (T,)
+        # A sum along the rows would tell the same, and took a quarter of the time of all.
+        end = tf.reduce_min(tf.where(ids == END, columns, tf.int32.max), axis=1)  # (B,)
         # What writes nothing is dropped first: rows are padded to the longest, and to look up a string costs most.
-        places = tf.where(before_end & (ids != PADDING) & (ids != START))  # (N, 2)
+        places = tf.where((columns < end[:, tf.newaxis]) & (ids != PADDING) & (ids != START))  # (N, 2)
         found = tf.gather_nd(ids, places)  # (N,)
         inside = (found >= 0) & (found < self.size)
         # Narrowed after the test: a wide id would otherwise wrap round into the vocabulary.

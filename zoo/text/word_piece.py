@@ -122,9 +122,10 @@ class WordPieceTokenizer(WordTokenizer):
         first = [decode([written[piece]]).encode() if piece in written else b"" for piece in vocabulary]
         super().__init__([visible(piece) for piece in vocabulary], contents)
         self._keep(arguments)
-        self._inside = self._contents[:-1].copy()
-        self._inside[UNKNOWN] = b" " + REPLACEMENT.encode()
-        self._first = np.array([*self._contents[:FIRST], *first], dtype=object)
+        inside = self._contents[:-1].copy()
+        inside[UNKNOWN] = b" " + REPLACEMENT.encode()
+        # What each id writes, and below that what it writes as the first word of a text.
+        self._written = np.concatenate([inside, self._contents[:FIRST], np.array(first, dtype=object)])
         self._is_word = np.array([*[1] * FIRST, *(piece not in special for piece in vocabulary)], np.int32)
         self.lowercase = lowercase
         ids = {piece: id_ for id_, piece in enumerate(vocabulary, start=FIRST)}
@@ -239,12 +240,12 @@ class WordPieceTokenizer(WordTokenizer):
         return cut_into_words(texts)
 
     def _join(self, ids: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        inside = tf.gather(tf.constant(self._inside, tf.string), ids)  # (N,)
-        first = tf.gather(tf.constant(self._first, tf.string), ids)  # (N,)
         # The first piece of a row that is not special has no other such piece before it in the row.
         before = tf.cumsum(tf.gather(tf.constant(self._is_word), ids), exclusive=True)  # (N,)
         is_first = before == tf.gather(tf.math.segment_min(before, rows), rows)
-        return tf.strings.unsorted_segment_join(tf.where(is_first, first, inside), rows, count)
+        entries = tf.where(is_first, ids + self.size, ids)  # (N,)
+        written = tf.gather(tf.constant(self._written, tf.string), entries)  # (N,)
+        return tf.strings.unsorted_segment_join(written, rows, count)
 
 
 def special_pieces_first(

@@ -83,6 +83,21 @@ class TestDistribution:
         shares = np.cumsum(np.bincount(ids, minlength=len(probabilities)))[::60] / rows
         np.testing.assert_allclose(shares, np.cumsum(probabilities)[::60], atol=0.035)  # some four deviations
 
+    @pytest.mark.parametrize(("spread", "top_p"), [(1.5, 1.0), (1.5, 0.6), (0.7, 0.999), (4.0, 0.9999)])
+    def test_each_chance_draws_the_token_that_it_falls_on(self, spread, top_p):
+        """In the order of ranks where only the likeliest are left, else in that of ids; 9 blocks of tokens."""
+        # Rounded, so that logits are equal or differ by more than rounding does.
+        logits, rows = np.random.default_rng(1).normal(0, spread, 2_200).round(4).astype("float32"), 1_500
+        chances = np.linspace(0, 1, rows, endpoint=False, dtype="float32")
+        order = np.argsort(-logits[END:], kind="stable") if top_p < 1 else np.arange(len(logits) - END)
+        sums = np.cumsum(exact(logits, top_p=top_p)[order])
+        several = tf.constant(np.tile(logits, (rows, 1)))
+        ids = draw(several, tf.constant(chances), settings(rows, top_p=top_p), tf.zeros([rows, 0], tf.int32))
+        places = np.argsort(order)[ids.numpy() - END]
+        assert (chances < sums[places] + 1e-5).all()
+        assert (chances > np.append(0, sums)[places] - 1e-5).all()
+        assert len(set(places)) > 15
+
     def test_along_the_steps_of_one_seed(self):
         ids = np.concatenate([drawn(LOGITS, position, rows=50) for position in range(17, 217)])
         np.testing.assert_allclose(np.bincount(ids, minlength=12)[END:] / 10_000, exact(LOGITS), atol=0.02)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from zoo.decoding.logits import log_normalizer, top_k
@@ -12,6 +13,9 @@ from zoo.decoding.search import Hypotheses, checked_rows, one_for_each_row
 from zoo.text.tokenizer import END, PADDING, START, Tokenizer, whole_number
 
 _FEW = 128  # candidates to sort first, when the number needed is not known
+_BLOCK = 256  # tokens that are summed together
+_BINS = 2048  # of a histogram of scores
+_LOWEST = 32.0  # the scores below the highest one by this and more share the last bin; exp(-32) is 1e-14
 COLD = 1e-20  # here only the likeliest token has a chance; smaller numbers underflow on some machines
 HOTTEST = 1e6  # a higher temperature would also draw ids that a logit of -1e9 forbids
 _PENALTIES = 1e-6, 1e6  # a repetition penalty out of this range, or NaN, is 1: dividing by it could overflow
@@ -407,8 +411,20 @@ def _penalized(logits: tf.Tensor, penalty: tf.Tensor, history: tf.Tensor) -> tf.
 
 
 def _from_all(scores: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:
-    """The place at which the summed probabilities pass the row's chance, `(B,)`."""
-    return _place(tf.nn.softmax(scores), chance)
+    """The place at which the summed probabilities pass the row's chance, `(B,)`.
+
+    The sums of blocks tell the block, and then only this one is summed up token by token: `tf.cumsum` takes ten times
+    as long as a sum. Of 50,257 tokens, 32 rows take 2 ms and not 15.
+    """
+    blocks = -(-scores.shape[-1] // _BLOCK)
+    room = blocks * _BLOCK - scores.shape[-1]
+    weights = tf.exp(tf.pad(scores, [[0, 0], [0, room]], constant_values=float("-inf")))
+    weights = tf.reshape(weights, [-1, blocks, _BLOCK])  # (B, V / 256, 256)
+    sums = tf.reduce_sum(weights, axis=-1)  # (B, V / 256)
+    amount = chance * _total(sums)  # (B,)
+    block = _place(sums, amount)  # (B,)
+    amount -= tf.gather(tf.cumsum(sums, axis=-1, exclusive=True), block, batch_dims=1)
+    return block * _BLOCK + _place(tf.gather(weights, block, batch_dims=1), amount)
 
 
 def _from_likeliest(
@@ -417,37 +433,79 @@ def _from_likeliest(
     """The same among the most likely tokens that the settings leave."""
     size = scores.shape[-1]
     by_rank = cut & (top_k < size)
-    # Rows with a top_k need that many ranks. Other rows mostly need few; if these are not enough, all are sorted.
-    few = tf.reduce_max(tf.where(by_rank, top_k, tf.where(cut, min(_FEW, size), 1)))
-    total = tf.reduce_logsumexp(scores, axis=-1)
-
-    def ranked(number):
-        values, ids = tf.math.top_k(scores, number)  # (B, number)
-        probabilities = tf.exp(values - total[:, None])
-        inside = tf.range(number) < top_k[:, None]
-        return tf.where(inside, probabilities, 0.0), ids
-
-    def enough():
-        probabilities, _ = found
-        return tf.reduce_all(~cut | by_rank | (tf.reduce_sum(probabilities, axis=-1) >= top_p))
-
-    found = ranked(few)
-    probabilities, ids = tf.cond(enough(), lambda: found, lambda: ranked(size))
+    # Rows with a top_k need that many ranks. Other rows mostly need few; those that need more are drawn in another way.
+    # What a row needs never depends on other rows, and so neither does rounding.
+    ranks = tf.where(by_rank, top_k, tf.where(cut, min(_FEW, size), 1))  # (B,)
+    values, ids = tf.math.top_k(scores, tf.reduce_max(ranks))  # (B, number)
+    probabilities = tf.exp(values - log_normalizer(scores)[:, None])
+    probabilities = tf.where(tf.range(tf.shape(ids)[1]) < ranks[:, None], probabilities, 0.0)
+    share = _total(probabilities)  # (B,)
     # top_p is a share of the total probability of the top_k tokens; the total of all tokens is 1.
-    share = tf.where(by_rank, tf.cumsum(probabilities, axis=-1)[:, -1], 1.0)
-    above = tf.cumsum(probabilities, axis=-1, exclusive=True)
-    every = ~(top_p < 1)  # (B,): true of NaN
-    kept = (above < (top_p * share)[:, None]) | every[:, None] | (tf.range(tf.shape(ids)[1]) == 0)
-    return tf.gather(ids, _place(tf.where(kept, probabilities, 0.0), chance), batch_dims=1)
+    kept = _nucleus(probabilities, tf.where(top_p < 1, top_p * tf.where(by_rank, share, 1.0), np.inf))
+    token = tf.gather(ids, _place(kept, chance * _total(kept)), batch_dims=1)
+    if size <= _FEW:
+        return token
+    needs_more = cut & ~by_rank & (share < top_p)  # (B,): false of NaN
+    rows = tf.where(needs_more)  # (R, 1)
+    return tf.cond(
+        tf.reduce_any(needs_more),
+        lambda: tf.tensor_scatter_nd_update(
+            token, rows, _from_large_nucleus(*(tf.gather_nd(each, rows) for each in (scores, chance, top_p)))
+        ),
+        lambda: token,
+    )
 
 
-def _place(weights: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:
-    """Where the running sum of weights `(B, N)` passes the share `chance` `(B,)` of their total; never at a zero."""
-    sums = tf.cumsum(weights, axis=-1)
-    place = tf.reduce_sum(tf.cast(sums <= (chance * sums[:, -1])[:, None], tf.int32), axis=-1)
-    # By rounding, the chance may reach the total.
-    last = tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[1]), 0), axis=-1)
-    return tf.minimum(place, last)
+def _from_large_nucleus(scores: tf.Tensor, chance: tf.Tensor, top_p: tf.Tensor) -> tf.Tensor:
+    """The same for rows whose `top_p` leaves many tokens, without sorting all.
+
+    A histogram of the scores, weighted by probability, has bins in the order of the ranks. Its running sum tells in
+    which bin the nucleus ends, and in which one the chance falls. Only these two bins are sorted. A row of 50,257
+    tokens takes 0.6 ms, and sorting it 4 ms.
+    """
+    weights = tf.exp(scores)  # (B, V): the largest is 1
+    bins = tf.cast(tf.minimum(-scores, _LOWEST) * (_BINS / _LOWEST), tf.int32)  # (B, V)
+    sums = tf.raw_ops.DenseBincount(input=bins, size=tf.constant(_BINS + 1), weights=weights)  # (B, bins)
+    before = tf.cumsum(sums, axis=-1, exclusive=True)  # (B, bins)
+    limit = top_p * _total(sums)  # (B,)
+
+    def in_bin(number):
+        """The weights of the nucleus in one bin of each row in the order of ranks, `(B, most)`, and their tokens."""
+        inside = bins == number[:, None]  # (B, V)
+        most = tf.reduce_max(tf.math.count_nonzero(inside, axis=-1, dtype=tf.int32))
+        values, ids = tf.math.top_k(tf.where(inside, scores, float("-inf")), most)  # (B, most)
+        return _nucleus(tf.exp(values), limit - tf.gather(before, number, batch_dims=1)), ids
+
+    last = _last(_nucleus(sums, limit))  # (B,)
+    total = tf.gather(before, last, batch_dims=1) + _total(in_bin(last)[0])  # (B,)
+    drawn = tf.minimum(_place(sums, chance * total), last)  # (B,)
+    kept, ids = in_bin(drawn)
+    return tf.gather(ids, _place(kept, chance * total - tf.gather(before, drawn, batch_dims=1)), batch_dims=1)
+
+
+def _nucleus(weights: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
+    """Weights in the order of ranks `(B, N)`, with zeros from where their running sum reaches `limit` `(B,)`.
+
+    The first one always stays.
+    """
+    above = tf.cumsum(weights, axis=-1, exclusive=True)
+    return tf.where((above < limit[:, None]) | (tf.range(tf.shape(weights)[1]) == 0), weights, 0.0)
+
+
+def _total(weights: tf.Tensor) -> tf.Tensor:
+    """The last of the running sums of weights `(B, N)`; by rounding, `tf.reduce_sum` may differ."""
+    return tf.cumsum(weights, axis=-1)[:, -1]
+
+
+def _place(weights: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
+    """Where the running sum of weights `(B, N)` passes `amount` `(B,)`; never at a zero."""
+    place = tf.reduce_sum(tf.cast(tf.cumsum(weights, axis=-1) <= amount[:, None], tf.int32), axis=-1)
+    return tf.minimum(place, _last(weights))  # by rounding, the amount may reach the total
+
+
+def _last(weights: tf.Tensor) -> tf.Tensor:
+    """The place of the last weight that is not zero, `(B,)`."""
+    return tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[1]), 0), axis=-1)
 
 
 # Random numbers. TensorFlow's stateless functions take one seed for a whole tensor, so the number of a row would depend

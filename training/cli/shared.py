@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TextIO
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from zoo.checkpoints import hub_hint
 from zoo.extras import MissingExtraError
@@ -30,7 +30,27 @@ if TYPE_CHECKING:
     from zoo.tasks.results import Classification, Score
 
 
-class CommandWithHint(TyperCommand):
+class _Flags:
+    """A command whose help shows no type for a flag: `--json <bool>` reads as if a value followed."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """As typer's, but with nothing behind the name of a flag."""
+        found = super().get_params(ctx)  # type: ignore[misc]  # of the class beside it
+        for each in found:
+            if getattr(each, "is_flag", False):
+                each.metavar = ""
+        return found
+
+
+class _Command(_Flags, TyperCommand):
+    """Any command of the zoo."""
+
+
+class _Group(_Flags, TyperGroup):
+    """The command `zoo` itself."""
+
+
+class CommandWithHint(_Command):
     """A command that gives a hint where there is no such option, nor a similar one.
 
     Attributes:
@@ -56,7 +76,14 @@ class CommandOfTexts(CommandWithHint):
     hint = "If it begins a text, put all options first, then `--`, then the texts"
 
 
-app = typer.Typer(
+class _App(typer.Typer):
+    def command(self, name=None, *, cls=_Command, **more):  # type: ignore[override]
+        """As typer's, with another class."""
+        return super().command(name, cls=cls, **more)
+
+
+app = _App(
+    cls=_Group,
     rich_markup_mode="markdown",
     no_args_is_help=True,
     add_completion=False,

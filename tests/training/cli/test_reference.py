@@ -3,7 +3,9 @@
 import pathlib
 import re
 
+import pytest
 import typer
+from command_line import succeeds
 from zoo_training.cli import app, reference
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "commands.md"
@@ -27,3 +29,9 @@ def test_the_table_and_the_sections_name_each_command():
 
 def test_the_usage_shows_what_may_be_left_out_and_repeated():
     assert "zoo translate [OPTIONS] {MODEL} [TEXT]...\n" in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in typer.main.get_command(app).commands)])
+def test_a_flag_has_no_value(command):
+    """The help in a terminal, which the page does not show."""
+    assert "<bool>" not in succeeds(*command, "--help")

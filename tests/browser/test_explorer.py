@@ -241,6 +241,43 @@ class TestFields:
         assert page.wait("return document.getElementById('message').textContent") == f"{nobody} does not answer."
         driver.get_log("browser")  # the browser itself notes it
 
+    def test_a_server_that_is_slow(self, page):
+        page.open("moods", "abc")
+        page.run(
+            "window.plain = Server.prototype.signatures; Server.prototype.signatures = () => new Promise(() => {});"
+            "page.connect()"
+        )
+        assert page.wait("return getComputedStyle(byId('views'), '::before').content") == '"Working …"'
+        page.run("Server.prototype.signatures = window.plain; page.connect()")
+        page.wait("return document.querySelector('#views .bars')")
+        page.settle()
+
+    @pytest.mark.parametrize("model", ["moods", "nobody"])
+    def test_a_server_of_other_pages(self, page, model):
+        """It is no server of models, but answers, such as the page on which one logs in."""
+        page.open("moods", "abc")
+        page.run(
+            "window.fetch = async () => new Response('<!DOCTYPE html>');"
+            "if (arguments[0] !== 'moods') page.choose('model', arguments[0])",
+            model,
+        )
+        if model == "moods":
+            page.type("bca")
+        told = "return document.querySelector('#views .message')?.textContent || byId('message').textContent"
+        assert page.wait(told).startswith(f"{page.server.address} answered something that is not JSON.")
+
+    def test_keys_that_follow_one_another_change_the_address_once(self, page, driver):
+        page.open("moods", "abc")
+        page.run(
+            "window.changes = 0; const plain = history.replaceState;"
+            "history.replaceState = function (...all) { window.changes++; plain.apply(this, all); };"
+            "const box = byId('text');"
+            "for (let n = 1; n <= 50; n++) { box.value = 'a'.repeat(n); box.dispatchEvent(new Event('input')); }"
+        )
+        page.wait("return window.changes")
+        page.settle()
+        assert page.run("return window.changes") == 1 and f"text={'a' * 50}&" in driver.current_url
+
 
 class TestTranslator:
     @pytest.mark.parametrize("model", ["transformer", "recurrent"])
@@ -311,8 +348,26 @@ class TestTranslator:
     @pytest.mark.parametrize("model", ["transformer", "recurrent"])
     def test_the_empty_translation_of_white_space_has_no_map(self, page, model):
         page.open(model, " \n")  # the fixture checks that nothing is drawn at infinity
-        assert page.text(".translation") == "" and page.text("#views .message") == ""
+        shown = "return getComputedStyle(document.querySelector('.translation'), '::before').content"
+        assert page.text(".translation") == "" and page.run(shown) == '"∅"' and page.text("#views .message") == ""
         assert page.texts(".token") == ["</s>"] and not page.all(".map, .heads")
+
+    def test_without_attention_only_the_tokens_of_the_answer_can_be_chosen(self, page, server):
+        page.open("recurrent", "cab 12")
+        page.run(
+            "const plain = Server.prototype.signatures;"
+            "Server.prototype.signatures = async function (model) {"
+            "  const found = await plain.call(this, model); delete found.complete_attention; return found; };"
+            "page.connect()"
+        )
+        page.wait("return document.querySelector('#views h2 + .quiet')")
+        page.settle()
+        assert page.text(".card h2") == "This model has no attention to show"
+        assert page.text(".card .quiet") == "Click a token of the translation to choose another one."
+        found = server.predict("recurrent", "complete", text=["cab 12"])
+        assert page.texts(".token") == [each for each in found["tokens"][0] if each]
+        page.run("document.querySelectorAll('.token')[1].click()")
+        page.wait("return document.querySelector('#choices[open] .bars button')")
 
     def test_two_models_stand_side_by_side(self, page, server):
         page.open("transformer", "cab 12", beside="recurrent")
@@ -361,6 +416,44 @@ class TestKeyboard:
             page.run(f"document.activeElement.dispatchEvent({event})")
             assert page.run("return document.activeElement === arguments[0]", tokens[place]), key
             assert page.run(stops) == len(texts)
+
+    def test_the_focus_stays_where_another_token_was_chosen(self, page):
+        page.open("transformer", "cab 12")
+        page.run("arguments[0].focus(); arguments[0].click()", page.tokens("to")[1])
+        page.wait("return document.querySelector('#choices[open] .bars button')")
+        page.run("document.querySelectorAll('#choices .bars button')[2].click()")
+        page.wait("return document.querySelector('.translation + p').textContent.includes('you chose')")
+        page.settle()
+        focus = "return document.activeElement === arguments[0]"
+        assert page.run(focus, page.tokens("to")[1])
+        page.run(
+            "const buttons = [...document.querySelectorAll('.card button')];"
+            "const back = buttons.find((each) => each.textContent.startsWith('Back'));"
+            "back.focus(); back.click()"
+        )
+        page.settle()
+        assert page.run(focus, page.tokens("to")[0])
+
+    def test_the_focus_is_on_what_follows_a_chosen_token(self, page):
+        page.open("writer", "abc")
+        for _ in range(2):
+            page.run("const [first] = document.querySelectorAll('.bars button'); first.focus(); first.click()")
+            page.settle()
+            page.wait("return document.activeElement === document.querySelector('.bars button')", seconds=5)
+
+    def test_the_focus_of_who_writes_on_is_left_alone(self, page):
+        page.open("transformer", "cab 12")
+        page.run("arguments[0].click(); byId('text').focus()", page.tokens("from")[1])
+        page.settle()
+        assert page.all(".masks") and page.run("return document.activeElement.id") == "text"
+
+    def test_only_tokens_that_do_something_are_buttons(self, page):
+        page.open("transformer", "cab 12")
+        roles = {
+            kind: {each.get_attribute("role") for each in page.all(f".card[data-kind={kind}] .token")}
+            for kind in ("source", "encoder", "decoder")
+        }
+        assert roles == {"source": {"button"}, "encoder": {"img"}, "decoder": {"img"}}
 
     def test_the_focus_goes_to_stop_and_comes_back(self, page):
         page.open("writer", "abc", max_new_tokens=400)
@@ -718,6 +811,7 @@ class TestSafety:
         page.type("cab 1234")
         assert page.text("#views .message").startswith(f"{mortal.address} does not answer.")
         assert page.run("return document.getElementById('text').value") == "cab 1234"
+        assert page.all(".earlier")  # the answer to another text
         driver.get_log("browser")
 
 

@@ -10,6 +10,7 @@ from matplotlib import font_manager
 from matplotlib.image import imread
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps, figure, save, to_png
+from zoo.pictures.fonts import families_for
 
 WEIGHTS = np.array([[0.0, 0.1, 0.9, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.3, 0.2]])  # T = 3, S = 5
 
@@ -125,11 +126,19 @@ class TestFonts:
         with pytest.raises(ValueError, match="No Such Font"):
             figure(some(), fonts=["No Such Font"])
 
+    def test_a_font_that_was_installed_after_matplotlib_made_its_list(self, monkeypatch):
+        """The list lies on disk: without a look at the system's fonts, it stays as it was before."""
+        path = font_manager.findfont("STIXGeneral")
+        known = [each for each in font_manager.fontManager.ttflist if each.name == "DejaVu Sans"]
+        monkeypatch.setattr(font_manager.fontManager, "ttflist", known)
+        monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [path, __file__])  # one of them is no font
+        assert families_for("a", ["STIXGeneral"]) == ["STIXGeneral"]
+
     @pytest.mark.parametrize(
         ("shown", "message"),
         [
             ("न年", r"No font has 2 of the characters: न U\+0928 DEVANAGARI LETTER NA, 年 U\+5E74 .*\.html or \.svg"),
-            ("가각갂갃간갅갆", r"7 of the characters: (. U\+\w+ HANGUL SYLLABLE \w+, ){5}…\. .* fonts-noto-cjk\), and"),
+            ("가각갂갃간갅갆", r"7 of the characters: (. U\+\w+ HANGUL SYLLABLE \w+, ){5}…\. .* fonts-noto-cjk\)\.$"),
             (
                 "\U0001f9e0",
                 r"🧠 U\+1F9E0 BRAIN.*\. Save the picture as \.html or \.svg, .*; Matplotlib cannot draw .* emoji\.$",

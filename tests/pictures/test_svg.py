@@ -59,6 +59,23 @@ def test_every_weight_that_can_be_seen_is_at_its_row_and_column(alignment):
     assert (1, 0) not in drawn and (1, 2) in drawn  # 0.004 and 0.006, either side of half a percent
 
 
+def test_title_and_notes_are_inside_the_picture_and_not_on_the_map():
+    cut = Alignment([*"ab"], ["1"], [[0.5, 0.5]], source_text="ab & <b>", title="Month & <day>", caption="sure")
+    plain, svg = (ElementTree.fromstring(to_svg(each)) for each in (Alignment([*"ab"], ["1"], [[0.5, 0.5]]), cut))
+    shown = {text.text: float(text.get("y")) for text in svg.iter(f"{SVG}text") if text.get("x") == "0"}
+    assert list(shown) == [
+        "Month & <day>",
+        "sure",
+        "The source was cut after 2 tokens. The model did not read “& <b>”.",
+        "0",  # of the legend
+    ]
+    title, caption, note, legend = shown.values()
+    _, top, across, down = map(float, svg.get("viewBox").split())
+    assert top + 16 < title < 0 < legend + 12 < caption < note - 12 < top + down - 12
+    assert across > float(plain.get("width"))  # the note is longer than the legend
+    assert svg.find(f"{SVG}rect").get("y") == f"{top:g}"
+
+
 def test_colours_are_those_of_the_page(alignment):
     """As a browser resolves them: the last declaration counts, in each of the two schemes."""
     page = PAGE.read_text(encoding="utf-8")

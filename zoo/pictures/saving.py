@@ -29,7 +29,7 @@ def save(
     Args:
         alignments: one or several alignments, or grids of heads.
         path: the file, which ends in `.html`, `.svg` or `.png`.
-        title: the heading of a page, by default the file's name; the other kinds have no heading.
+        title: the heading of a page, by default the file's name; the other kinds have only each picture's own title.
         columns: how many pictures stand side by side in a page, and how many alignments in a PNG.
         vmax: the weight drawn in full ink, above 0 and at most 1.
 

@@ -11,12 +11,13 @@ import html
 
 import numpy as np
 
-from zoo.pictures.alignment import Picture, check_drawing
+from zoo.pictures.alignment import Picture, check_drawing, notes
 from zoo.pictures.drawing import DARK, LIGHT, ink_of
-from zoo.pictures.labels import describe, is_right_to_left, label, readable
+from zoo.pictures.labels import describe, is_right_to_left, label, readable, width
 from zoo.pictures.layout import GAP, HEADING_FONT, TITLE_FONT, Map, arrange, spoken
 
 _MARGIN, _LEGEND_WIDTH, _LEGEND_HEIGHT = 10, 300, 40
+_PICTURE_TITLE_FONT, _TITLE_HEIGHT, _NOTE_HEIGHT = 16, 26, 22
 
 
 def _properties(colours: dict[str, str]) -> str:
@@ -45,15 +46,22 @@ def to_svg(alignment: Picture, vmax: float = 1.0) -> str:
             that spread over a long source.
 
     Returns:
-        The document, with a colour legend and no reference to anything outside it.
+        The document, with the picture's title, a colour legend and the picture's notes below it, and no reference to
+        anything outside it.
 
     Raises:
         ValueError: `vmax` is out of range.
     """
     check_drawing(columns=1, vmax=vmax)
     layout = arrange(alignment)
-    across = max(layout.width, _LEGEND_WIDTH) + 2 * _MARGIN
-    down = layout.height + _LEGEND_HEIGHT + 2 * _MARGIN
+    # The title stands above y = 0, where the maps begin.
+    texts = [(_PICTURE_TITLE_FONT, -10, alignment.title)] if alignment.title else []
+    top = -_TITLE_HEIGHT * len(texts) - _MARGIN
+    foot = layout.height + _LEGEND_HEIGHT
+    texts += [(TITLE_FONT, foot + _NOTE_HEIGHT * (n + 0.7), note) for n, note in enumerate(notes(alignment))]
+    across = max(layout.width, _LEGEND_WIDTH, *(font * width(text) for font, _, text in texts)) + 2 * _MARGIN
+    down = foot + _NOTE_HEIGHT * len(notes(alignment)) - top + _MARGIN
+    written = [f'<text x="0" y="{y:g}" font-size="{font}">{_markup(text)}</text>' for font, y, text in texts]
     headings = [
         f'<text x="0" y="{baseline:g}" font-size="{HEADING_FONT}" font-weight="600">{_markup(heading)}</text>'
         for heading, baseline in layout.headings
@@ -61,9 +69,9 @@ def to_svg(alignment: Picture, vmax: float = 1.0) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="alignment" role="img" '
         f'aria-label="{_markup(spoken(alignment))}" font-size="{layout.font}" width="{across:g}" height="{down:g}" '
-        f'viewBox="{-_MARGIN} {-_MARGIN} {across:g} {down:g}">',
-        f'<style>{_STYLE}</style><rect x="{-_MARGIN}" y="{-_MARGIN}" width="100%" height="100%" fill="var(--paper)"/>',
-        *(*headings, *(_map(each, layout.cell, vmax) for each in layout.maps)),
+        f'viewBox="{-_MARGIN} {top:g} {across:g} {down:g}">',
+        f'<style>{_STYLE}</style><rect x="{-_MARGIN}" y="{top:g}" width="100%" height="100%" fill="var(--paper)"/>',
+        *(*written, *headings, *(_map(each, layout.cell, vmax) for each in layout.maps)),
         _legend(vmax, layout.height + 14),
         "</svg>",
     ]

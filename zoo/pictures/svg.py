@@ -55,7 +55,7 @@ def to_svg(alignment: Picture, vmax: float = 1.0) -> str:
     check_drawing(columns=1, vmax=vmax)
     layout = arrange(alignment)
     # The title stands above y = 0, where the maps begin.
-    texts = [(_PICTURE_TITLE_FONT, -10, alignment.title)] if alignment.title else []
+    texts = [(_PICTURE_TITLE_FONT, -10.0, alignment.title)] if alignment.title else []
     top = -_TITLE_HEIGHT * len(texts) - _MARGIN
     foot = layout.height + _LEGEND_HEIGHT
     texts += [(TITLE_FONT, foot + _NOTE_HEIGHT * (n + 0.7), note) for n, note in enumerate(notes(alignment))]

@@ -3,6 +3,7 @@
 import errno
 import os
 import pathlib
+import stat
 import subprocess
 import sys
 import tempfile
@@ -34,15 +35,53 @@ def test_what_a_kill_left_of_a_file_is_removed(tmp_path, monkeypatch):
     assert tree(tmp_path) == {"file.npz": "whole", "file.tmp-1": "of another"}
 
 
-def test_the_content_is_on_the_disk_before_the_name(tmp_path, monkeypatch):
-    """What the name then stands for is what was written, whatever happens to the machine."""
-    on_disk = []
-    monkeypatch.setattr(os, "fsync", lambda file: on_disk.append(os.fstat(file)))
-    monkeypatch.setattr(os, "replace", lambda partial, _: on_disk.append(os.stat(partial)))
-    write_whole(tmp_path / "file", b"whole")
-    before, renamed = on_disk
-    assert os.path.samestat(before, renamed)
-    assert before.st_size == 5
+@pytest.fixture
+def events(monkeypatch):
+    """In their order: what goes to the disk, as its path and size, and the names that are given."""
+    events = []
+
+    def noted(move):
+        return lambda source, target: (events.append(os.path.basename(target)), move(source, target))
+
+    monkeypatch.setattr(os, "rename", noted(os.rename))
+    monkeypatch.setattr(os, "replace", noted(os.replace))
+    shown = "/proc/self/fd/{}"
+    monkeypatch.setattr(os, "fsync", lambda f: events.append((os.readlink(shown.format(f)), os.fstat(f).st_size)))
+    return events
+
+
+class TestPowerCut:
+    """What a name stands for is what was written, whatever happens to the machine."""
+
+    def test_a_file(self, tmp_path, events):
+        write_whole(tmp_path / "file", b"whole")
+        (_, size), name, (folder, _) = events
+        assert (size, name, folder) == (5, "file", str(tmp_path))
+
+    @pytest.mark.parametrize("before", [False, True])
+    def test_a_folder_with_all_it_holds(self, tmp_path, events, before):
+        if before:
+            replace(tmp_path / "model")
+            events.clear()
+        with replaced_folder(tmp_path / "model", marker="marker") as folder:
+            (folder / "variables").mkdir()
+            for name in ("marker", "variables/0"):
+                (folder / name).write_text("new")
+        on_disk = {str(pathlib.Path(path).relative_to(folder)) for path, _ in events[: events.index("model")]}
+        assert on_disk == {".", "marker", "variables", "variables/0"}
+        assert events[-1][0] == str(tmp_path)
+
+    def test_a_file_system_that_cannot_do_this_to_folders(self, tmp_path, monkeypatch):
+        fsync = os.fsync
+
+        def of_files(file):
+            if stat.S_ISDIR(os.fstat(file).st_mode):
+                raise OSError(errno.EINVAL, "Invalid argument")
+            fsync(file)
+
+        monkeypatch.setattr(os, "fsync", of_files)
+        replace(tmp_path / "model")
+        assert tree(tmp_path) == {"model/marker": "new"}
 
 
 def test_an_error_names_no_temporary_file(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import pathlib
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from zoo.atomic import to_disk
 from zoo.extras import needs
 from zoo.tasks.results import Failure
 
@@ -316,6 +318,8 @@ def whole(path: str, folder: str | None = None) -> Iterator[BinaryIO]:
     try:
         with FileSystems.create(partial, compression_type=compression(path)) as file:
             yield file
+        if (local := pathlib.Path(partial)).is_file():
+            to_disk(local)  # or a power cut could leave an empty part, whose name says that its rows are done
         if FileSystems.exists(path):
             FileSystems.delete([path])
         FileSystems.rename([partial], [path])

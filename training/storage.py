@@ -486,6 +486,8 @@ class Storage:
             say(f"{kind}: {size} in {entry.folder.parent}, removed at the end")
             # No name is needed any more: what is open or mapped stays readable until the process ends.
             return
+        # Nothing waits for the disk, as for other folders: `find` compares the hashes, and what a power cut has left
+        # incomplete is written again.
         header = {"form": _FORM, "key": key, "files": files, "info": entry.info}
         (entry.folder / _HEADER).write_text(json.dumps(header, indent=1), "utf-8")
         place = self._place(kind, key)

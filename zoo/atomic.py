@@ -44,14 +44,45 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def put_in_place(partial: pathlib.Path, path: pathlib.Path) -> None:
-    """Renames a file that is complete to its final name, where it may replace another one.
-
-    Its content is on the disk before its name: otherwise a machine that loses power may keep the new name without the
-    content, and so lose the older file, too.
-    """
-    with partial.open("r+b") as file:  # Windows wants a file that may be written
-        os.fsync(file.fileno())
+    """Renames a file that is complete to its final name, where it may replace another one; see `to_disk`."""
+    to_disk(partial)
     os.replace(partial, path)
+    _names_to_disk(path.parent)
+
+
+def rename_folder(folder: pathlib.Path, path: pathlib.Path) -> None:
+    """Renames a folder that is complete to its final name, which must be free; see `to_disk`."""
+    to_disk(folder)
+    os.rename(folder, path)
+    _names_to_disk(path.parent)
+
+
+def to_disk(path: pathlib.Path) -> None:
+    """Waits until the content of a file, or of all files in a folder, is on the disk.
+
+    This comes before a rename: otherwise a machine that loses power may keep the new name without the content, and so
+    lose what had the name before, too.
+    """
+    if path.is_dir():
+        for child in path.iterdir():
+            to_disk(child)
+        _names_to_disk(path)
+        return
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows wants one that may be written
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _names_to_disk(folder: pathlib.Path) -> None:
+    """The same for the names in a folder."""
+    with contextlib.suppress(OSError):  # Windows and some network file systems cannot do this
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> pathlib.Path:
@@ -97,14 +128,15 @@ def replaced_folder(path: pathlib.Path, marker: str | None) -> Iterator[pathlib.
     with temporary_folder(path.parent, f".{path.name}.tmp-") as folder:
         yield folder
         if not path.exists():
-            os.rename(folder, path)
+            rename_folder(folder, path)
             return
         # Two renames, since a folder cannot be renamed onto a non-empty one. The old one is moved aside, never lost.
         with temporary_folder(path.parent, f".{path.name}.tmp-") as aside:
             old = aside / path.name
+            to_disk(folder)  # now, so that the time without a name is short
             os.rename(path, old)
             try:
-                os.rename(folder, path)
+                rename_folder(folder, path)
             except BaseException:
                 os.rename(old, path)
                 raise

@@ -47,6 +47,14 @@ def test_a_text_beside_the_graph(translator, tmp_path, quick_save):
     assert (version / "README.md").read_bytes() == "# é".encode()
 
 
+def test_a_version_is_on_the_disk_before_its_name(translator, tmp_path, quick_save, monkeypatch):
+    """A server that comes back after a power cut finds all of it or nothing."""
+    on_disk = set()
+    monkeypatch.setattr(os, "fsync", lambda file: names(tmp_path) & {"1"} or on_disk.add(os.fstat(file).st_ino))
+    version = export(translator, tmp_path, {"README.md": "a card"})
+    assert on_disk == {path.stat().st_ino for path in (version, *version.rglob("*"))}
+
+
 def test_what_is_no_task(translator, tmp_path):
     with pytest.raises(ValueError, match=r"`model` must be a task.* Received: model of type \w+"):
         export(translator.model, tmp_path / "tiny")

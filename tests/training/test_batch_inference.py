@@ -720,6 +720,14 @@ class TestUnfinishedRuns:
         assert (place / "out.txt").read_text() == ">A\n\n"
 
     @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+    def test_a_part_is_on_the_disk_before_it_has_its_name(self, place, monkeypatch):
+        """After a power cut, an empty part would say that its rows are done."""
+        on_disk = []
+        monkeypatch.setattr(os, "fsync", lambda file: on_disk.append((os.fstat(file).st_size, os.path.exists("part"))))
+        with batch_files.whole("part") as file:
+            file.write(b"whole")
+        assert on_disk == [(5, False)]
+
     def test_processes_can_print_although_their_log_cannot_grow(self):
         errors, printing = os.pipe()
         with FULL.open("ab", buffering=0) as log:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from zoo.atomic import remove_abandoned, temporary_folder
+from zoo.atomic import remove_abandoned, rename_folder, temporary_folder
 from zoo.decoding.loop import loops_for_a_server
 from zoo.serving.half_weights import HalfWeights
 from zoo.serving.layout import LARGEST_VERSION, WARM_UP_FILE, versions
@@ -48,9 +48,9 @@ def export(
     """Writes the next version of a model: `path/<integer>/saved_model.pb` and what belongs to it.
 
     The version is written into a temporary folder inside `path`, which servers ignore because of its name, and then
-    renamed: a server polls `path` and must never see half a version. Leftovers of killed exports are removed. The
-    version also has `assets.extra/tf_serving_warmup_requests`, requests to each signature with which a server warms
-    up, and `batching_params.pbtxt`.
+    renamed: a server polls `path` and must never see half a version, not even after a power cut. Leftovers of killed
+    exports are removed. The version also has `assets.extra/tf_serving_warmup_requests`, requests to each signature with
+    which a server warms up, and `batching_params.pbtxt`.
 
     The weights are arranged for a server, see `zoo.serving.packed`; a model that has no such form is exported as it is.
 
@@ -247,7 +247,7 @@ def _rename_to_next_version(folder: pathlib.Path, path: pathlib.Path) -> pathlib
         version = path / str(number)
         try:
             # Fails, and does not overwrite, if another export has just taken this number.
-            os.rename(folder, version)
+            rename_folder(folder, version)
             return version
         except OSError:
             if not os.path.lexists(version):  # also a link to nothing is in the way

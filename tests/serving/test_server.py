@@ -60,19 +60,27 @@ class Running:
     def __init__(self, models, batcher, metrics, **limits):
         self.models, self.app = models, build_app(models, batcher, metrics, **{"stopping": Never(), **limits})
 
-    def ask(self, method, path, body=b"", headers=(), leaves=False):
-        """Status, headers and body of an answer; the body as JSON if it is some.
+    def ask(self, *request, **options):
+        """Status, headers and body of an answer; the body as JSON if it is some."""
+        return asyncio.run(self.ask_in_loop(*request, **options))
 
-        The client may leave after it has sent the request.
+    async def ask_in_loop(self, method, path, body=b"", headers=(), leaves=False, ends=None):
+        """The same in the loop that runs.
+
+        The client may leave after it has sent the request, or send the end of the body only after an event.
         """
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
         path, _, query = path.partition("?")
-        sent, pieces = [], [{"type": "http.request", "body": body}]
+        sent, pieces = [], [{"type": "http.request", "body": body, "more_body": ends is not None}]
 
         async def receive():
-            if not pieces:
-                await asyncio.sleep(0 if leaves else 3600)
-            return pieces.pop() if pieces else {"type": "http.disconnect"}
+            if pieces:
+                return pieces.pop()
+            if ends and not ends.is_set():
+                await ends.wait()
+                return {"type": "http.request"}
+            await asyncio.sleep(0 if leaves else 3600)
+            return {"type": "http.disconnect"}
 
         async def send(message):
             sent.append(message)
@@ -81,9 +89,9 @@ class Running:
         scope |= {"path": urllib.parse.unquote(path), "raw_path": path.encode(), "root_path": ""}
         scope |= {"query_string": query.encode()}
         scope |= {"headers": [(name.lower().encode(), value.encode()) for name, value in headers]}
-        asyncio.run(self.app(scope, receive, send))
-        found = dict(sent[0]["headers"])
-        text = b"".join(message.get("body", b"") for message in sent[1:])
+        await self.app(scope, receive, send)
+        found, self.pieces = dict(sent[0]["headers"]), [message.get("body", b"") for message in sent[1:]]
+        text = b"".join(self.pieces)
         is_json = found.get(b"content-type", b"").startswith(b"application/json")
         return sent[0]["status"], found, json.loads(text) if is_json else text.decode()
 
@@ -402,6 +410,44 @@ class TestErrors:
         # Also if its length is only said, or not said.
         assert served.ask("POST", "/v1/models/tiny:predict", b"", [("Content-Length", "101")])[0] == 413
         assert served.post("tiny:predict", {"inputs": [[1, 2, 3]]})[0] == 200
+
+    def test_bodies_that_are_too_large_together(self, running, saved):
+        served = running(limits={"max_body": 100}, tiny=saved / "2")
+        path, asked = "/v1/models/tiny:predict", {"inputs": [[1, 2, 3]]}
+
+        async def together(headers, *bodies):
+            """The answer to a request, and the status of those whose bodies are there but for their ends."""
+            ends = asyncio.Event()
+            open_ = [
+                asyncio.ensure_future(served.ask_in_loop("POST", path, body, headers, ends=ends)) for body in bodies
+            ]
+            await asyncio.sleep(0.1)
+            answer = await served.ask_in_loop("POST", path, asked)
+            ends.set()
+            return answer, [status for status, *_ in await asyncio.gather(*open_)]
+
+        (status, headers, said), others = asyncio.run(together((), *[b" " * 100] * 8))
+        assert (status, headers[b"retry-after"], set(others)) == (503, b"1", {400})
+        assert said == {"error": "The requests that are open have 800 bytes already; ask again"}
+        assert served.ask("POST", path, asked)[0] == 200  # they are gone
+        assert asyncio.run(together((), *[b" " * 100] * 7))[0][0] == 200
+
+    def test_a_packed_body_counts_twice_among_those_that_are_open(self, running, saved, monkeypatch):
+        """Both forms are in memory."""
+        monkeypatch.setattr(app, "_LARGEST_AT_ONCE", 1)
+        served = running(limits={"max_body": 100}, tiny=saved / "2")
+        answer = served.ask("POST", "/v1/models/tiny:predict", gzip.compress(b" " * 99), [("Content-Encoding", "gzip")])
+        assert answer[0] == 503
+
+    def test_a_long_answer_is_sent_in_pieces(self, tiny):
+        empty = int(tiny.ask("GET", "/a")[1][b"content-length"]) - 1
+        for size, pieces in ((2**16 - 1, 1), (2**16, 1), (2**16 + 1, 2), (2**17, 2), (200_000, 4)):
+            path = f"/{'a' * (size - empty)}"
+            status, headers, said = tiny.ask("GET", path)
+            assert (status, int(headers[b"content-length"])) == (404, size)
+            assert said == {"error": f"Not found: {path}"}
+            assert len(tiny.pieces) == pieces
+            assert max(map(len, tiny.pieces)) <= 2**16
 
     def test_a_request_that_takes_too_long_is_stopped_and_the_next_is_answered(self, running, saved):
         served = running(limits={"timeout": 0.5}, tiny=saved / "2")
@@ -951,6 +997,29 @@ class TestProcess:
                 connection.sock.sendall(whole[:-2])
                 assert connection.sock.recv(1) == b""  # the end of the connection
         assert served.stop()[0] == 0
+
+    def test_clients_that_do_not_read_do_not_hold_up_a_stop(self, process, saved):
+        served = process(f"tiny={saved / '2'}")
+        host, port = served.address.split(":")
+        body = json.dumps({"signature_name": "echo", "inputs": ["x" * 7_000_000]}).encode()
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(
+                b"POST /v1/models/tiny:predict HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+            )
+            connection.sendall(body)
+            assert connection.recv(8) == b"HTTP/1.1"
+            time.sleep(1)  # the rest of 16 MB is more than the system holds for a connection
+            served.process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            begin = time.monotonic()
+            code, _, log = served.stop()
+            assert time.monotonic() - begin < 30  # not a minute
+        assert code == 0
+        assert log.splitlines()[-2:] == [
+            "zoo serve: stopping: waits up to 60 s for 1 open request (answers that clients have not read: 1); a "
+            "second signal ends the wait",
+            "zoo serve: stopped",
+        ]
 
     def test_two_lengths_end_a_connection(self, process, saved):
         host, port = process(saved).address.split(":")

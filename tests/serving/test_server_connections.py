@@ -104,6 +104,27 @@ def test_a_request_that_is_computed_keeps_its_connection():
     assert ends_at(1, [(0, WHOLE)], answers=False) is None
 
 
+@pytest.mark.parametrize(("taken_at", "ends"), [(None, 13), (12.9, None), (13.1, 13)])
+def test_a_client_that_does_not_read_its_answer_is_not_waited_for(taken_at, ends, caplog):
+    loop, transport = Loop(answers=True), mock.Mock()
+    transport.get_extra_info.return_value = None
+    config = uvicorn.Config(answer, lifespan="off", ws="none", log_config=None, timeout_keep_alive=1000)
+    connection = _protocol(10)(config, ServerState(), {}, loop)
+    connection.connection_made(transport)
+    transport.set_write_buffer_limits.assert_called_once_with(0)  # writing is paused for as long as something is left
+    connection.data_received(WHOLE)
+    loop.wait_until(3)
+    connection.pause_writing()
+    if taken_at:
+        loop.wait_until(taken_at)
+        assert transport.abort.called == (taken_at > 13)
+        connection.resume_writing()
+    loop.wait_until(100)
+    assert transport.abort.call_count == (ends is not None)
+    told = ["a client has not read its answer for 10 s; its connection is closed"]
+    assert caplog.messages == (told if ends else [])
+
+
 @pytest.mark.parametrize(
     ("first", "said"),
     [

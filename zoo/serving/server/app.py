@@ -10,7 +10,7 @@ import re
 import time
 import urllib.parse
 import zlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zoo.pictures.drawing import PAGE
 from zoo.serving.layout import LARGEST_VERSION
@@ -42,6 +42,8 @@ _ORIGIN = re.compile(rb"https?://[^/]*", re.IGNORECASE)  # of a request line in 
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]  # all get an answer in JSON
 _TOO_LARGE = "PAYLOAD_TOO_LARGE"  # the server has no such limit
 _STATUS = HTTP_STATUS | {_TOO_LARGE: 413}
+_LARGEST_AT_ONCE = 8  # bodies of the largest size that are in memory at once
+_PIECE = 1 << 16  # bytes of an answer that are sent at once
 
 
 class Metrics:
@@ -90,7 +92,7 @@ def build_app(
         models: what is served.
         batcher: what runs it.
         metrics: what is counted.
-        max_body: the most bytes of a request's body.
+        max_body: the most bytes of a request's body; eight times as many may be in memory at once.
         timeout: how many seconds a request may take, from its head on; of a stream, each event.
         cors: the origins whose pages may read answers; "*" for all.
         stopping: when it is set, all requests end with an error that says so; None for never.
@@ -117,7 +119,7 @@ def build_app(
         return _error(invalid(f"Malformed request: {request.method} {request.url.path}"))
 
     routes = [
-        *(Route(f"/{v}1/{{path:path}}", api.answer, methods=_METHODS) for v in "vV"),  # case does not matter
+        *(Route(f"/{v}1/{{path:path}}", api, methods=_METHODS) for v in "vV"),  # case does not matter
         Route("/", explorer),
         Route("/models.json", names),  # TensorFlow Serving has no list of its models
         Route("/healthz", health),
@@ -133,11 +135,23 @@ def build_app(
 
 
 def _as_http_wants(app: ASGIApp) -> ASGIApp:
-    """The application with what RFC 9112 asks of a server and uvicorn does not do."""
+    """The application with what RFC 9112 asks of a server and uvicorn does not do.
+
+    An answer is sent in pieces, each when the client has taken the one before: a client that does not read an answer
+    keeps its request open, and the answer is in memory once.
+    """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # such as "lifespan"
             return await app(scope, receive, send)
+
+        async def send_pieces(message: Message) -> None:
+            body = message.get("body", b"")
+            last = max(len(body) - 1, 0) // _PIECE * _PIECE
+            for begin in range(0, last, _PIECE):
+                await send({**message, "body": body[begin : begin + _PIECE], "more_body": True})
+            await send({**message, "body": body[last:]} if last else message)
+
         if {b"transfer-encoding", b"content-length"} <= {name for name, _ in scope["headers"]}:
             # Section 6.3: a proxy in between may see another end of the request, and so another next one.
             response = _error(invalid("A request must not have both Transfer-Encoding and Content-Length"))
@@ -146,13 +160,40 @@ def _as_http_wants(app: ASGIApp) -> ASGIApp:
         if origin := _ORIGIN.match(scope["raw_path"]):  # section 3.2.2
             path = scope["raw_path"][origin.end() :] or b"/"
             scope = {**scope, "raw_path": path, "path": urllib.parse.unquote(path.decode("latin-1"))}
-        await app(scope, receive, send)
+        await app(scope, receive, send_pieces)
 
     return answer
 
 
+class _Memory:
+    """The bytes of bodies that all requests hold at once."""
+
+    def __init__(self, most: int):
+        self.most, self.taken = most, 0
+
+    @contextlib.contextmanager
+    def of_request(self) -> Iterator[Callable[[int], None]]:
+        """A function that takes so many more bytes, or raises a `Refusal`; at the block's end they are given back."""
+        mine = 0
+
+        def take(size: int) -> None:
+            nonlocal mine
+            if self.taken + size > self.most:
+                raise Refusal("UNAVAILABLE", f"The requests that are open have {self.most} bytes already; ask again")
+            self.taken += size
+            mine += size
+
+        try:
+            yield take
+        finally:
+            self.taken -= mine
+
+
 class _Api:
-    """The requests below `/v1/`. What belongs to one request is local to `answer` and what it calls."""
+    """The requests below `/v1/`, an ASGI application.
+
+    What belongs to one request is local to `_answer_any` and what it calls.
+    """
 
     def __init__(
         self,
@@ -165,9 +206,16 @@ class _Api:
     ):
         self.models, self.batcher, self.metrics = models, batcher, metrics
         self.max_body, self.timeout, self.stopping = max_body, timeout, stopping
+        self.memory = _Memory(_LARGEST_AT_ONCE * max_body)
 
-    async def answer(self, request: Request) -> Response:
-        """Any request; what fails becomes an error in JSON."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request, which is in memory until the client has its answer."""
+        with self.memory.of_request() as take:
+            response = await self._answer_any(Request(scope, receive), take)
+            await response(scope, receive, send)
+
+    async def _answer_any(self, request: Request, take: Callable[[int], None]) -> Response:
+        """The answer to any request; what fails becomes an error in JSON."""
         begin = time.monotonic()
         path = request.scope["raw_path"].decode("latin-1")
         if query := request.scope["query_string"].decode("latin-1"):
@@ -183,7 +231,7 @@ class _Api:
 
         try:
             async with _in_time(self.timeout):
-                response = await self._answer(request, path, found, name, begin + self.timeout, count)
+                response = await self._answer(request, take, path, found, name, begin + self.timeout, count)
         except ClientDisconnect:
             response = _error(Refusal("CANCELLED", "The client has left"))
         except Exception as error:
@@ -195,6 +243,7 @@ class _Api:
     async def _answer(
         self,
         request: Request,
+        take: Callable[[int], None],
         path: str,
         found: re.Match | None,
         name: str,
@@ -215,7 +264,7 @@ class _Api:
             if found["method"]:
                 return _json(self.models.find(name, version, label).metadata)
             return _json(self.models.status(name, version))  # as in the server, a label changes nothing
-        body = await _unless(self.stopping, asyncio.ensure_future(self._body(request)))
+        body = await _unless(self.stopping, asyncio.ensure_future(self._body(request, take)))
         if found["method"] == "generateStream":
             events = self._generate(body, name, version, label)
             first = await anext(events)  # an error before the first event has its HTTP status
@@ -228,7 +277,7 @@ class _Api:
         written = await run_in_threadpool(rest_json.answer, outputs, in_rows)
         return Response(written, media_type="application/json")
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: Request, take: Callable[[int], None]) -> bytes:
         too_large = Refusal(_TOO_LARGE, f"The body has more than {self.max_body} bytes")
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > self.max_body:
@@ -238,6 +287,7 @@ class _Api:
             body += piece
             if len(body) > self.max_body:
                 raise too_large
+            take(len(piece))
         if "gzip" not in request.headers.get("content-encoding", ""):
             return bytes(body)
         unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
@@ -249,6 +299,7 @@ class _Api:
             raise too_large
         if not unpacker.eof:
             raise invalid("The body is not gzip: its end is missing")
+        take(len(unpacked))
         return unpacked
 
     def _read(
@@ -387,4 +438,5 @@ def _json(content: Any) -> Response:
 
 def _error(refusal: Refusal) -> Response:
     text = json.dumps({"error": refusal.message}, ensure_ascii=False).encode("utf-8", "replace")
-    return Response(text, _STATUS.get(refusal.code, 500), media_type="application/json")
+    status = _STATUS.get(refusal.code, 500)
+    return Response(text, status, {"Retry-After": "1"} if status == 503 else None, media_type="application/json")

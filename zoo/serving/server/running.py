@@ -22,6 +22,7 @@ from zoo.serving.server.models import Models
 from zoo.serving.server.port import about_port
 
 _LOG = logging.getLogger(__name__)
+_LAST_WORDS = 1  # seconds that clients have to read the error with which a stopping server ends their requests
 _OTHERS = {  # what a client of another protocol sends first
     b"PRI * HTTP/2": "HTTP/2, as gRPC does",
     b"\x16\x03": "TLS, as to an https:// address",
@@ -38,8 +39,8 @@ class Settings:
         operation_threads: how many threads an operation may use.
         max_batch_rows: the most rows of a batch, and of a request.
         batch_wait: how many seconds a request waits for others to share its batch although a thread is free.
-        max_body: the most bytes of a request's body.
-        timeout: how many seconds a request may take.
+        max_body: the most bytes of a request's body; eight times as many may be in memory at once.
+        timeout: how many seconds a request may take, and how many a client may leave a piece of its answer unread.
         poll: every how many seconds the models' folders are looked into.
     """
 
@@ -62,8 +63,8 @@ def serve(
 ) -> None:
     """Serves models until the process gets SIGINT or SIGTERM; then it finishes the requests that it has.
 
-    A stream that still runs `timeout` seconds after the signal ends with an error. After a second signal, all requests
-    do at once.
+    A stream that still runs `timeout` seconds after the signal ends with an error, and connections whose clients do not
+    read their answers are closed. After a second signal, this happens at once to all requests.
 
     A label may name a version that is not there yet. The log says so, and the label works as soon as it is loaded.
 
@@ -104,7 +105,7 @@ def serve(
             lifespan="off",
             ws="none",
             server_header=False,
-            timeout_graceful_shutdown=round(settings.timeout) + 1,
+            timeout_graceful_shutdown=round(settings.timeout) + 2 * _LAST_WORDS,
         )
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -137,18 +138,20 @@ def _warn_of_labels(labels: dict[str, dict[str, int]], loaded: dict[str, list[in
 
 
 def _protocol(timeout: float) -> type[H11Protocol]:
-    """Connections that end if the head of a request is not complete in time; uvicorn would wait for ever.
+    """Connections that end if the head of a request is not complete, or a piece of an answer not read, in time.
 
-    The log names the protocol of a client that speaks another one.
+    uvicorn would wait for ever. The log names the protocol of a client that speaks another one.
 
     Uses what uvicorn does not document: `cycle`, the last request whose head is complete, or None;
-    `timeout_keep_alive_task`, the timer that closes the connection, from an answer to the next byte; the warning; and
-    `send_400_response`, the answer to broken bytes.
+    `timeout_keep_alive_task`, the timer that closes the connection, from an answer to the next byte; `flow`, whether
+    the client reads; the warning; and `send_400_response`, the answer to broken bytes.
     """
 
     class Protocol(H11Protocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            transport.set_write_buffer_limits(0)  # so writing is paused while there is anything that is not taken
+            self._unread: asyncio.TimerHandle | None = None
             self._timer = self.loop.call_later(timeout, self._check, (True, None))
 
         def data_received(self, data: bytes) -> None:
@@ -169,7 +172,29 @@ def _protocol(timeout: float) -> type[H11Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._timer.cancel()
+            self._is_read()
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._unread = self.loop.call_later(timeout, self._give_up)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._is_read()
+
+        @property
+        def computes(self) -> bool:
+            """Whether there is a request without its whole answer, although the client reads."""
+            return self.cycle is not None and not self.cycle.response_complete and not self.flow.write_paused
+
+        def _is_read(self) -> None:
+            if self._unread is not None:
+                self._unread.cancel()
+
+        def _give_up(self) -> None:
+            _LOG.warning("a client has not read its answer for %g s; its connection is closed", timeout)
+            self.transport.abort()  # `close` would wait for the client, too
 
         def _check(self, before: tuple[bool, Any]) -> None:
             """Closes the connection if it waits for the same head as at the last check, `timeout` seconds ago."""
@@ -197,14 +222,25 @@ class _Server(uvicorn.Server):
         if not self.should_exit:
             super().handle_exit(sig, frame)
         elif not self._stopping.is_set():
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._loop.call_soon_threadsafe(self._end_requests)
         else:
             self.force_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if number := len(self.server_state.tasks):
-            requests = f"{number} open request{'s' * (number > 1)}"
-            _LOG.info(f"stopping: waits up to {self._timeout:g} s for {requests}; a second signal ends the wait")
-        # Streams alone may still run by then. A second later uvicorn would break them off.
-        self._loop.call_later(self._timeout, self._stopping.set)
+        connections: Any = self.server_state.connections
+        unread = sum(each.flow.write_paused for each in connections)
+        if number := unread + sum(each.computes for each in connections):
+            waits = f"{number} open request{'s' * (number > 1)}"
+            waits += f" (answers that clients have not read: {unread})" if unread else ""
+            _LOG.info(f"stopping: waits up to {self._timeout:g} s for {waits}; a second signal ends the wait")
+        # Streams, and clients that do not read, may still be there by then.
+        self._loop.call_later(self._timeout, self._end_requests)
         await super().shutdown(sockets)
+
+    def _end_requests(self) -> None:
+        self._stopping.set()
+        self._loop.call_later(_LAST_WORDS, self._break_off)
+
+    def _break_off(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()  # type: ignore[union-attr]

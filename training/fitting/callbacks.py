@@ -219,12 +219,13 @@ class TrainingProgress(keras.callbacks.Callback):
         self._task = self._bar.add_task("", total=self.steps, loss="", speed="", left="starting")
         self._bar.start()
         self._durations: list[float] = []  # of the first steps; all steps of days would fill the memory
+        self._ends: list[float] = []  # from the last step of each epoch to here: validation and checkpoint
         self._done = 0  # steps
         self._begin = self._shown = self._step_begin = time.monotonic()
 
     def on_epoch_begin(self, epoch, logs=None):
         """A new bar."""
-        self._epoch, self._step = epoch, 0
+        self._epoch, self._step, self._ends_ahead = epoch, 0, self.epochs - epoch
         left = "" if self._done else "starting"
         self._bar.reset(self._task, description=f"epoch {epoch + 1}/{self.epochs}", loss="", speed="", left=left)
         self._epoch_begin = self._step_begin = time.monotonic()
@@ -251,6 +252,8 @@ class TrainingProgress(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         """A line of scores, training / validation, that fits 80 columns; before the first, a line that says so."""
         now = self._shown = time.monotonic()
+        self._ends.append(now - self._step_begin)
+        self._ends_ahead = self.epochs - epoch - 1
         scores = dict(logs or {})
         if "val_bleu" in scores:  # the more telling of the two
             scores.pop("token_accuracy", None), scores.pop("val_token_accuracy", None)
@@ -279,10 +282,12 @@ class TrainingProgress(keras.callbacks.Callback):
         """The time until the last epoch ends, from the time that steps and validations took so far."""
         if not self._done:
             return ""
-        # XLA compiles the step for each shape, within the first batches. Such a step takes as long as hundreds of
-        # others and happens only once, so its extra time is left out.
+        # TensorFlow makes the graph of the step, or XLA compiles it for each shape, within the first batches. Such a
+        # step takes as long as hundreds of others and happens only once, so its extra time is left out.
         usual = statistics.median(self._durations)
         starting = sum(seconds - usual for seconds in self._durations if seconds > 10 * usual)
-        ahead = (self.epochs - self._epoch) * self.steps - self._step
-        seconds = (now - self._begin - starting) / self._done * ahead
-        return time_left(seconds)
+        a_step = (now - self._begin - starting - sum(self._ends)) / self._done
+        # The longest of the ends is left out, too: the first validation, which makes graphs of its own.
+        an_end = (sum(self._ends) - max(self._ends, default=0)) / max(len(self._ends) - 1, 1)
+        steps = (self.epochs - self._epoch) * self.steps - self._step
+        return time_left(a_step * steps + an_end * self._ends_ahead)

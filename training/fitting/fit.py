@@ -26,6 +26,7 @@ from .layer_depths import frozen, rate_factors
 from .optimization import make_optimizer
 
 _FEW_UPDATES = 1000  # the recipes of the zoo make more
+_ALL_RIGHT = 0.9995  # an accuracy that is shown as 100.0%
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +215,9 @@ def _fitted(
         raise RecipeError("training: it diverged, no epoch ended with a finite validation loss; lower learning_rate")
     if workers.is_chief:
         prepared.model.load_weights(best)
-        if checkpoint.epoch == config.epochs and not validation.waited and updates < _FEW_UPDATES:
+        last = checkpoint.history[-1]
+        better = max(last.get("val_token_accuracy", 0), last.get("val_accuracy", 0)) < _ALL_RIGHT  # is possible
+        if checkpoint.epoch == config.epochs and not validation.waited and updates < _FEW_UPDATES and better:
             say(
                 f"the best epoch was the last one, and the training had few updates ({updates:,}); more epochs may "
                 f"help, such as --set training.epochs={config.epochs * _FEW_UPDATES // updates + 1}"

@@ -275,16 +275,16 @@ class TestProgress:
         [
             (
                 {"loss": 1.23456, "token_accuracy": 0.5, "val_loss": 12.5, "val_token_accuracy": 1},
-                "epoch 10/40  loss 1.235 / 12.500  accuracy 50.0% / 100.0%  100 tok/s  3 min left",
+                "epoch 10/46  loss 1.235 / 12.500  accuracy 50.0% / 100.0%  100 tok/s  3 min left",
             ),
             (
                 {"loss": 1.23456, "token_accuracy": 0.5, "val_loss": 2, "val_token_accuracy": 1, "val_bleu": 31.415},
-                "epoch 10/40  loss 1.235 / 2.000  bleu 31.41  100 tok/s  3 min left",
+                "epoch 10/46  loss 1.235 / 2.000  bleu 31.41  100 tok/s  3 min left",
             ),
         ],
     )
     def test_a_line_an_epoch_on_stderr_in_80_columns(self, clock, capsys, logs, line):
-        shown = self.begun(clock, epochs=40, done=9)
+        shown = self.begun(clock, epochs=46, done=9)
         self.steps(shown, clock, *[0.5] * 10)
         clock.now += 0.8  # for the validation
         for _ in range(2):
@@ -309,6 +309,17 @@ class TestProgress:
         shown.on_epoch_end(3, {})
         ends = [line.partition("  ")[2] for line in capsys.readouterr().err.splitlines() if "step" not in line]
         assert ends == ["50 tok/s  20 s left", "17 tok/s  20 s left", "5,000 tok/s  0 s left"]
+
+    def test_validations_are_ahead_too_but_not_the_first_which_makes_graphs(self, clock, capsys):
+        """Ten steps of a second an epoch, and validations of 100, 2 and 4 seconds, in six epochs."""
+        shown = self.begun(clock, epochs=6)
+        for epoch, seconds in enumerate([100, 2, 4]):
+            shown.on_epoch_begin(epoch)
+            self.steps(shown, clock, *[1] * 10)
+            clock.now += seconds
+            shown.on_epoch_end(epoch, {})
+        ends = [line.rpartition("  ")[2] for line in capsys.readouterr().err.splitlines() if "step" not in line]
+        assert ends == ["50 s left", "48 s left", "39 s left"]  # 5 x 10, 4 x (10 + 2), 3 x (10 + 3)
 
     @pytest.mark.parametrize(("seconds", "left"), [(2, "80 s left"), (60, "40 min left"), (600, "6:40 h left")])
     def test_time_that_is_left(self, clock, capsys, seconds, left):

@@ -245,12 +245,12 @@ class TestTrouble:
         smaller = digests(TRAIN, CHECK, "tokenizer.source.maximum_size=6")
         assert {name for name, digest in smaller.items() if digest != alone[name]} == {"vocabulary"}
 
-    @pytest.mark.parametrize("longer", [False, True])
+    @pytest.mark.parametrize("longer", [None, ("_FEW_UPDATES", 2), ("_ALL_RIGHT", 0.0)])
     @pytest.mark.usefixtures("eager")
     def test_more_epochs_are_advised_if_the_last_of_few_was_the_best(self, tmp_path, capfd, longer, monkeypatch):
-        """Of 2 updates in 2 epochs; 1,000 updates are no longer few."""
+        """Of 2 updates in 2 epochs; 1,000 updates are no longer few, and a model that is always right needs no more."""
         if longer:
-            monkeypatch.setattr(zoo_training.fitting.fit, "_FEW_UPDATES", 2)
+            monkeypatch.setattr(zoo_training.fitting.fit, *longer)
         fit(tiny("training.batch_size=32"), TRAIN, CHECK, tmp_path)
         told = (
             "the best epoch was the last one, and the training had few updates (2); more epochs may help, such as "

@@ -121,6 +121,11 @@ class Run:
             metrics["parameters"] = task.model.count_params()
         return cls(metrics["name"], recipe, task, metrics)
 
+    @property
+    def models(self) -> pathlib.Path | None:
+        """The folder of exported models that the training exported to; None of a run of version 0.1."""
+        return pathlib.Path(self.metrics["models"]) if "models" in self.metrics else None
+
     def save(self, folder: pathlib.Path) -> None:
         """Writes what `load` reads; the metrics last, because they say that the model is there."""
         write_whole(folder / RECIPE_FILE, _recipe_text(self.recipe).encode())
@@ -153,7 +158,8 @@ class Run:
 
         def files(folder: pathlib.Path) -> dict[str, str]:
             metrics = self.metrics | serving_metrics(folder, self.task, weights, explore)
-            metrics.pop("unfinished", None)
+            for of_run in ("unfinished", "models"):
+                metrics.pop(of_run, None)
             return {
                 CARD_FILE: _PROCEDURES[type(self.recipe)].card(self.name, self.recipe, self.task, metrics),
                 METRICS_FILE: to_json(metrics),
@@ -244,6 +250,8 @@ def train(
             if run is None:
                 raise
             say(f"{error}; the chief goes on alone")
+        run.metrics["models"] = str(models)
+        run.save_metrics(folder)
         if run.metrics["unfinished"] == _SCORING:
             _add_scores(run, folder)
         version = _exported(run, models / name)

@@ -77,7 +77,8 @@ class TestFolders:
         metrics = json.loads((version / "metrics.json").read_text(encoding="utf-8"))
         start_up = metrics.pop("start_up")
         assert metrics.pop("unpacked") == "RNNSeq2Seq has no packed form"
-        assert metrics == json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+        assert metrics | {"models": "saved_models"} == json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+        assert "models" not in metrics, "a place on this machine"
         size, load, first, later, cores = start_up.values()
         assert size > (version / "saved_model.pb").stat().st_size
         assert 0 < later < first and load > 0 and cores >= 1
@@ -105,6 +106,7 @@ class TestFolders:
             "parameters": run.task.model.count_params(),
             "training_pairs": 1980,
             "command": "zoo train backwards.toml",
+            "models": "saved_models",
             "tensorflow": tf.__version__,
             "keras": keras.__version__,
             "of_model": [
@@ -255,7 +257,7 @@ class TestStages:
             kept = {key: value for key, value in kept.items() if key not in scores} | {"not_scored": "not yet"}
             kept["of_model"] = [key for key in kept["of_model"] if key not in scores]
         (folder / "metrics.json").write_text(json.dumps(kept), encoding="utf-8")
-        return metrics
+        return metrics | {"models": str(folder.parent / "models")}  # that of `go_on`
 
     def go_on(self, folder, *overrides, **options):
         recipe = read_back(folder, overrides)

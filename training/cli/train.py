@@ -274,7 +274,7 @@ def export(
         typer.Option(
             metavar="FOLDER",
             help="The model's folder.",
-            show_default="saved_models/NAME, the name of the recipe or checkpoint",
+            show_default="of a run, where its training exported to; of a checkpoint, saved_models/NAME",
         ),
     ] = None,
     target_language: Annotated[
@@ -385,7 +385,7 @@ def export(
                 typer.echo(export_imported(task, run, place, weights, explore))
             else:
                 finished = Run.load(run)
-                place = _elsewhere(to or MODELS / finished.name, run)
+                place = _elsewhere(to or (finished.models or MODELS) / finished.name, run)
                 if sources:
                     finished.task = with_learnt_shortlist(finished.task, sources, shortlist_size)
                 typer.echo(finished.export(place, weights, explore))

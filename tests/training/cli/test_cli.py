@@ -256,10 +256,14 @@ class TestExport:
         options = ("--explore", "--weights", "float16")
         assert succeeds("export", "runs/backwards", "--to", tmp_path / "again", *options) == "THERE/1\n"
         assert succeeds("export", trained / "runs" / "backwards") == "THERE/1\n"
-        here = pathlib.Path("saved_models/backwards")
+        experiment = shutil.copytree("runs/backwards", tmp_path / "run") / "metrics.json"
+        metrics = json.loads(experiment.read_text(encoding="utf-8"))
+        experiment.write_text(json.dumps(metrics | {"models": "small"}), encoding="utf-8")  # of `zoo train --models`
+        assert succeeds("export", experiment.parent) == "THERE/1\n"
         assert given == [
             ("backwards", tmp_path / "again", "float16", True),
-            ("backwards", here, "float32", False),
+            ("backwards", pathlib.Path("saved_models/backwards"), "float32", False),
+            ("backwards", pathlib.Path("small/backwards"), "float32", False),
         ]
 
 

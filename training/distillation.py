@@ -46,7 +46,7 @@ from .storage import Storage, TextsWriter, hash_of_file, joined, key_of, select
 if TYPE_CHECKING:  # it imports TensorFlow
     from zoo.distribution import Workers
 
-_FORM = 1  # of the files; those of another form are written again
+_FORM = 2  # of the files; those of another form are written again
 _KIND = "taught"  # the name of the folder in a cache, before the hash
 _HEADER = "teacher.json"
 _PIECE = 1024  # texts of a file; at the pace of two cores, some seconds of work
@@ -74,7 +74,8 @@ def check_teachers(corpus: PairCorpus | SeveralPairs) -> None:
 def taught(corpus: PairCorpus | SeveralPairs, pairs: Pairs, workers: Workers) -> Pairs:
     """The pairs to train on, with the teacher's translations as targets where a corpus has a teacher.
 
-    A pair whose translation is empty is left out, and a line says how many there are.
+    A pair whose translation is empty is left out, and so is one whose source is longer than the teacher reads: it would
+    translate the beginning only. A line says how many there are.
 
     Args:
         corpus: the recipe's corpus.
@@ -83,7 +84,7 @@ def taught(corpus: PairCorpus | SeveralPairs, pairs: Pairs, workers: Workers) ->
 
     Raises:
         ClusterError: the workers have different teachers or sources.
-        RecipeError: a teacher cannot be loaded or is no translator, or all its translations are empty.
+        RecipeError: a teacher cannot be loaded or is no translator, or no pair is left.
     """
     teachers = {number: (key, part.storage, path) for number, key, part, path in _with_teachers(corpus)}
     if not teachers:
@@ -121,9 +122,11 @@ def _taught(key: str, storage: Storage, path: Path, pairs: Pairs, workers: Worke
     _translate(key, expanded(path), folder, sources, workers)
     storage.remove_others(_KIND, folder)
     with storage.writing("texts", None) as entry, storage.writing("texts", None) as whole:
-        once = TextsWriter(entry, "translations")
-        for text in itertools.chain.from_iterable(map(_texts_of, _pieces(folder, len(sources)))):
-            once.append(text)
+        once, cut = TextsWriter(entry, "translations"), set()
+        for number, text in enumerate(itertools.chain.from_iterable(map(_texts_of, _pieces(folder, len(sources))))):
+            once.append(text or "")
+            if text is None:
+                cut.add(number)
         (translations,) = once.finish()
         texts = TextsWriter(whole, "sources", "targets")
         kept = np.ones(len(pairs), bool)
@@ -133,10 +136,14 @@ def _taught(key: str, storage: Storage, path: Path, pairs: Pairs, workers: Worke
             if target:
                 texts.append(source, target)
         kept_sources, targets = texts.finish()
-    if empty := len(pairs) - int(kept.sum()):
-        say(f"{key}: {empty:,} of {len(pairs):,} pairs are left out, since the teacher's translation is empty")
+    too_long = sum(place in cut for place in places.tolist()) if cut else 0
+    empty = len(pairs) - int(kept.sum()) - too_long
+    for number, why in ((too_long, "the teacher would cut off their sources"), (empty, "its translation is empty")):
+        if number:
+            say(f"{key}: {number:,} of {len(pairs):,} pairs are left out, since {why}")
     if not kept.any():
-        raise RecipeError(f"{key}: {path} gives an empty text for each source; is it the right translator?")
+        what = "cuts off" if not empty else "gives an empty text for"
+        raise RecipeError(f"{key}: {path} {what} each source; is it the right translator?")
     groups = pairs.groups and [*itertools.compress(pairs.groups, kept)]
     return Pairs(kept_sources, targets, groups, pairs.dropped, key=pairs.key and key_of(pairs.key, folder.name))
 
@@ -194,9 +201,12 @@ def _translate(key: str, teacher: Path, folder: Path, sources: Sequence[str], wo
 # The teacher.
 
 
-def _load(key: str, teacher: Path) -> Callable[[list[str]], list[str]]:
+def _load(key: str, teacher: Path) -> Callable[[list[str]], list[str | None]]:
+    """A function from texts to their translations; None of a text that is longer than the teacher reads."""
     from zoo.loading import load
     from zoo.tasks.text_to_text import TextToText
+    from zoo.tasks.translator import Translator
+    from zoo.text.tokenizer import compiled_encoder
 
     try:
         task = load(teacher)
@@ -206,7 +216,16 @@ def _load(key: str, teacher: Path) -> Callable[[list[str]], list[str]]:
         ) from None
     if not isinstance(task, TextToText):
         raise RecipeError(f"{key}: {teacher} does not translate: it holds a `{type(task).__name__}`")
-    return lambda texts: task(texts, batch_size=_BATCH)
+    if not isinstance(task, Translator):  # an export, which does not tell its limit
+        return lambda texts: [*task(texts, batch_size=_BATCH)]
+    encode, limit = compiled_encoder(task.source_tokenizer, add_end=True), task.max_source_length
+
+    def translations(texts: list[str]) -> list[str | None]:
+        fits = (encode(texts)[1] <= limit).tolist()
+        found = iter(task([*itertools.compress(texts, fits)], batch_size=_BATCH))
+        return [next(found) if each else None for each in fits]
+
+    return translations
 
 
 def _hash_of(teacher: Path) -> str:
@@ -289,14 +308,14 @@ def _hash(file: Path) -> str | None:
     return found if given == found.encode() else None
 
 
-def _content_of(texts: Sequence[str]) -> bytes:
+def _content_of(texts: Sequence[str | None]) -> bytes:
     """What is written of the translations of a piece."""
-    normal = [unicodedata.normalize("NFC", text).strip() for text in texts]
+    normal = [text and unicodedata.normalize("NFC", text).strip() for text in texts]
     content = json.dumps(normal, ensure_ascii=False).encode("utf-8", "replace")
     return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
 
-def _texts_of(file: Path) -> list[str]:
+def _texts_of(file: Path) -> list[str | None]:
     return json.loads(file.read_bytes().partition(b"\n")[2])
 
 

@@ -135,6 +135,28 @@ def test_a_pair_without_a_translation_is_left_out_and_counted(given, capsys):
         given(Teacher(silent=SOURCES), cache="another")
 
 
+def test_a_source_that_the_teacher_would_cut_off_is_left_out_and_counted(folder, monkeypatch, capsys):
+    """A letter is a token, and an end token follows: of `ababc12`, a teacher that reads 7 would not see the 2."""
+    letters = CharacterTokenizer("abc0123456789")
+    teacher = Translator(RNNSeq2Seq(letters.size, letters.size, units=4), letters, letters, 7, 6)
+    shutil.rmtree(folder / "teacher")
+    teacher.save(folder / "teacher" / "translator")
+    monkeypatch.setattr(Translator, "__call__", lambda self, texts, batch_size: [text[::-1] for text in texts])
+    corpus = read_recipe("mine.toml").corpus
+    set_storage(corpus, folder / "cache", folder / "run")
+    read = corpus.read("train")
+    kept = [source for source in read.sources if len(source) <= 6]
+    for _ in range(2):  # the second time from the cache
+        found = taught(corpus, read, Workers())
+        assert (found.sources, found.targets) == (kept, [source[::-1] for source in kept])
+        told = f"{55 - len(kept)} of 55 pairs are left out, since the teacher would cut off their sources"
+        assert told in " ".join(capsys.readouterr().err.split())
+    long = read_recipe("mine.toml", ["corpus.validation_pairs=0"]).corpus
+    (folder / "pairs.tsv").write_text("ababababab\tx\n")
+    with pytest.raises(RecipeError, match=r"corpus.teacher: teacher cuts off each source; is it the right translator"):
+        taught(long, long.read("train"), Workers())
+
+
 KILLED = """
 import os, pathlib, signal, sys
 from zoo.distribution import Workers

@@ -215,8 +215,8 @@ def evaluate(
             "--set",
             metavar="KEY=VALUE",
             help="Change a value of the recipe's corpus, such as corpus.test=new.tsv; or, of a saved translator, of its"
-            " decoding, such as decoding.beam_size=5; may be repeated. With another corpus.seed, the model is scored on"
-            " texts that it was trained on.",
+            " decoding, such as decoding.beam_size=5; may be repeated. A warning says how many of the texts the model"
+            " was trained on, as with another corpus.seed.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
@@ -228,8 +228,9 @@ def evaluate(
     (runs/NAME) and not of an export. A Hugging Face model needs --recipe.
     """
     with user_errors():
-        from ..run_files import CACHE_FOLDER
+        from ..run_files import CACHE_FOLDER, RECIPE_FILE
         from ..schema.recipe import read_recipe
+        from ..scoring.seen_texts import about_seen_texts
         from ..storage import set_storage
 
         changes = overrides or ()
@@ -249,10 +250,16 @@ def evaluate(
         if decoding := {key for table, *keys in changed if table == "decoding" for key in keys[:1]}:
             trained = _decoding_as(trained, model, parsed.model_dump(include={"decoding": decoding})["decoding"])
         split = split or run.default_split(parsed)
+        changes_texts = bool(recipe) or ["corpus"] in [key[:1] for key in changed]
+        if changes_texts and (recipe_folder(model) / RECIPE_FILE).is_file():
+            own = run.read_back(recipe_folder(model))
+            set_storage(own.corpus, recipe_folder(model) / CACHE_FOLDER, None, keeps=False)
+            if type(own) is type(parsed) and (told := about_seen_texts(parsed.corpus, split, own.corpus)):
+                typer.echo(f"zoo: {told}", err=True)
         with _interrupted_between_graphs():
             result = run.score(trained, parsed, split)
     digests = result.pop("digests")
-    if not (recipe or ["corpus"] in [key[:1] for key in changed]) and run.changed_since(recipe_folder(model), digests):
+    if not changes_texts and run.changed_since(recipe_folder(model), digests):
         typer.echo(f"zoo: the {split} texts have changed since the model was trained", err=True)
     if as_json:
         typer.echo(run.to_json(result), nl=False)

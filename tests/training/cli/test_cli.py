@@ -232,6 +232,9 @@ class TestEvaluate:
         )
         assert run("evaluate", folder, "--set", "decoding.beam_size=2").stderr == result.stderr
         assert run("evaluate", folder, "--set", "corpus.test_pairs=5").stderr == "", "they are meant to be others"
+        (tmp_path / "all.tsv").write_text("\n".join(lines[:30]), encoding="utf-8")
+        told = run("evaluate", folder, "--set", f"corpus.test={tmp_path / 'all.tsv'}").stderr
+        assert re.match(r"zoo: warning: the model was trained on 2\d of the 30 texts of 'test', such as '\w+'; ", told)
 
 
 class TestExport:

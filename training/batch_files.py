@@ -266,6 +266,7 @@ def _exact(batch: Any, writes: str) -> Any:
     Python's own have no nanoseconds, and end with the year 9999.
     """
     import pyarrow as pa
+    import pyarrow.compute  # which `pa` has only then
     from pyarrow import types
 
     def exact(kind: Any) -> Any:
@@ -279,7 +280,12 @@ def _exact(batch: Any, writes: str) -> Any:
             return pa.list_(exact(kind.value_type))
         return kind
 
-    return batch.cast(pa.schema([(field.name, exact(field.type)) for field in batch.schema]))
+    found = batch.cast(pa.schema([(field.name, exact(field.type)) for field in batch.schema]))
+    for number, field in enumerate(batch.schema):
+        if types.is_timestamp(field.type) and field.type.tz and writes != "parquet":  # Arrow writes +0530, ISO +05:30
+            column = pa.compute.replace_substring_regex(found.column(number), r"([+-]\d\d)(\d\d)$", r"\1:\2")
+            found = found.set_column(number, field.name, column)
+    return found
 
 
 # Writing.

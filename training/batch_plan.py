@@ -168,7 +168,7 @@ def make_plan(asked: Request, scratch: str) -> Plan:
     if reads != "parquet":
         for each, path in zip(files, paths, strict=True):
             with open_file(path) as file:
-                refuse_utf_16(each.path, file.read(2))
+                refuse_utf_16(each.path, file.read(4))
     sources = [each.path for each in files]
     names = _columns(paths, sources, reads, _needed(takes, asked.settings), takes, asked.header)
     if writes == "parquet":

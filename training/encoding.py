@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import codecs
 
-UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""How a file in UTF-16 begins."""
-
-IS_UTF_16 = "UTF-16, and not UTF-8; convert it, for example with iconv -f UTF-16 -t UTF-8"
-"""What an error says of such a file."""
+_IS = "{0}, and not UTF-8; convert it, for example with iconv -f {0} -t UTF-8"
+MARKS = {  # that of UTF-32 begins with that of UTF-16
+    codecs.BOM_UTF32_LE: _IS.format("UTF-32"),
+    codecs.BOM_UTF32_BE: _IS.format("UTF-32"),
+    codecs.BOM_UTF16_LE: _IS.format("UTF-16"),
+    codecs.BOM_UTF16_BE: _IS.format("UTF-16"),
+}
+"""How a file in another encoding begins, and what an error says of it; the first that fits counts."""
 
 
 def refuse_utf_16(name: str, beginning: bytes) -> None:
-    """Checks that a file does not begin as one in UTF-16 does.
+    """Checks that a file does not begin as one in UTF-16 or UTF-32 does.
 
     Args:
         name: the file's, for the error.
-        beginning: its first bytes, two at least if it has them.
+        beginning: its first bytes, four at least if it has them.
 
     Raises:
         ValueError: it does.
     """
-    if beginning.startswith(UTF_16_MARKS):
-        raise ValueError(f"{name}: {IS_UTF_16}")
+    if what := next((MARKS[mark] for mark in MARKS if beginning.startswith(mark)), None):
+        raise ValueError(f"{name}: {what}")

@@ -397,6 +397,7 @@ class TestChunks:
         ("kind", "number", "shown"),
         [
             (pa.timestamp("us"), 1 << 62, "<value out of range: 4611686018427387904>"),
+            (pa.timestamp("ms", "Asia/Kolkata"), 0, "1970-01-01 05:30:00.000+05:30"),
             (pa.timestamp("ms", "UTC"), 253_402_300_800_000, "10000-01-01 00:00:00.000Z"),
             (pa.date32(), -719_163, "0000-12-31"),
             (pa.duration("s"), 1 << 60, str(1 << 60)),

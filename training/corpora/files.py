@@ -16,7 +16,7 @@ from pathlib import Path
 
 from zoo.atomic import write_whole
 
-from ..encoding import IS_UTF_16, UTF_16_MARKS
+from ..encoding import MARKS
 from .corpus import CorpusError, expanded
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _OTHERS = {
     b"PK\x03\x04": _SPREADSHEET,
     b"\xd0\xcf\x11\xe0": _SPREADSHEET,
     b"PAR1\x15": "a Parquet file; write its columns into a TSV first",
-    **dict.fromkeys(UTF_16_MARKS, IS_UTF_16),
+    **MARKS,
 }
 _ZEROS = (
     "zero bytes in the first line, so it is UTF-16 without a mark, or no text; convert it, for example with "

@@ -63,8 +63,11 @@ class TextCorpus(Corpus):
 
     @pydantic.model_validator(mode="after")
     def _some_to_train_on(self) -> Self:
-        if (self.validation_share or 0) + (self.test_share or 0) >= 1:
-            raise ValueError("validation_share and test_share together leave nothing to train on")
+        default = " (0.1)" if self.validation_share is None else ""
+        given = (self.validation_share or 0) + (self.test_share or 0)
+        # The splits that are given are asked for only where they matter: those of `tfds` may need the network.
+        if given >= 1 or (default and given + 0.1 >= 1 and "validation" not in self._given):
+            raise ValueError(f"validation_share{default} and test_share together leave nothing to train on")
         return self
 
     @property

@@ -189,6 +189,7 @@ class TestLines:
         [
             ("p.tsv", "a\tb\n".encode("utf-16-le"), "zero bytes in the first line, so it is UTF-16 without a mark"),
             ("p.tsv", "a\tb\n".encode("utf-16-be"), "zero bytes in the first line, so it is UTF-16 without a mark"),
+            ("p.tsv", "a\tb\n".encode("utf-32"), "UTF-32, and not UTF-8; convert it, for example with iconv -f UTF-32"),
             ("p.tsv", "a\tb\n".encode("utf-16"), "UTF-16, and not UTF-8; convert it, for example with iconv -f UTF-16"),
             ("p.tsv", gzip.compress(b"a\tb\n", mtime=0), "a gzipped file; give it a name that ends in .gz"),
             ("p.tsv.gz", gzip.compress(b"a\tb\n", mtime=0), "a gzipped file; give it"),  # twice

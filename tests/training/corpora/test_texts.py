@@ -117,6 +117,10 @@ class TestSplits:
     def test_shares_that_leave_nothing(self, write):
         with pytest.raises(pydantic.ValidationError, match="together leave nothing to train on"):
             FileTexts(train=write("a.txt", "text"), validation_share=0.5, test_share=0.5)
+        with pytest.raises(pydantic.ValidationError, match=r"validation_share \(0\.1\) and test_share together leave"):
+            FileTexts(train=write("a.txt", "text"), test_share=0.9)
+        given = FileTexts(train=write("a.txt", "text" * 9), validation=write("b.txt", "text"), test_share=0.9)
+        assert given.splits == ("train", "validation", "test")
 
     def test_what_does_not_exist(self, write):
         read = FileTexts(train=write("a.txt", "text" * 9), validation_share=0)

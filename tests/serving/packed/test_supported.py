@@ -224,23 +224,28 @@ def of_packed(layer, inputs, memory):
     return outputs(prefill(length)[0]), outputs(last)
 
 
-@pytest.mark.parametrize(("heads", "in_parts"), [(3, False), (2, True)], ids=["one part", "two parts"])
 @pytest.mark.parametrize(
-    ("kind", "option", "to_a_source"),
+    ("kind", "option", "to_a_source", "parts"),
     [
-        pytest.param(*case.values, to_a_source, id=f"{case.id}{'' if to_a_source else ' alone'}")
+        pytest.param(*case.values, to_a_source, parts, id=f"{case.id}{'' if to_a_source else ' alone'} in {parts}")
         for case in cases(
             layers.TransformerDecoderLayer, layers.MultiHeadAttention, layers.RotaryEmbedding, layers.FeedForward
         )
         for to_a_source in ([True, False] if ALSO_ALONE & {*case.values[1]} else [True])
+        for parts in ([1, 2] if case.values[0] is layers.TransformerDecoderLayer else [1])
     ],
 )
-def test_a_decoder_layer(kind, option, to_a_source, heads, in_parts, changed, randomize, arrays, monkeypatch):
-    """An odd number of heads, as of keys and values here, and of inner units, stays in one part."""
-    monkeypatch.setattr(packed_layers, "WIDE", 1 if in_parts else math.inf)
+def test_a_decoder_layer(kind, option, to_a_source, parts, changed, randomize, arrays, monkeypatch):
+    """In one part with an odd number of heads; and the layer's own options also in two parts.
+
+    Parts divide heads and inner units. How the layers inside turn a head or which function an inner unit has, is the
+    same in each. Of two parts, an odd number of heads, as of keys and values here, and of inner units, stays in one.
+    """
+    monkeypatch.setattr(packed_layers, "WIDE", 1 if parts == 2 else math.inf)
     changed(kind, option)
     rotary = {"rotary_embedding": layers.RotaryEmbedding()} if kind is layers.RotaryEmbedding else {}
-    layer = layers.TransformerDecoderLayer(heads, 10, **({} if to_a_source else {"cross_attention": False}), **rotary)
+    alone = {} if to_a_source else {"cross_attention": False}
+    layer = layers.TransformerDecoderLayer({1: 3, 2: 2}[parts], 10, **alone, **rotary)
     data = arrays(inputs=(2, 4, 12), memory=(2, 5, 8))
     memory = data.memory if layer.cross_attention else None
     layer(data.inputs, memory)

@@ -1,19 +1,36 @@
 """`zoo train` by several workers on loopback: as by one, whoever is killed, and with one sentence for each mistake."""
 
+import contextlib
 import csv
 import json
 import os
 import pathlib
 import random
 import signal
+import threading
 import time
+import types
 
+import keras
 import loopback
 import numpy as np
 import pytest
+from worker_threads import in_threads
+from zoo_training import masked_language_modelling, translation
+from zoo_training import run as runs
+from zoo_training.corpora.pairs import Pairs
+from zoo_training.fitting.checkpoint import CheckpointError
+from zoo_training.fitting.fit import fit
+from zoo_training.schema.recipe import read_recipe
+
+from zoo import distribution
+from zoo.cluster import Cluster, ClusterError
 
 ZOO = ["-c", "from zoo_training.cli import main; main()"]
-WITHOUT_EXPORT = ["-c", f"from zoo_training.run import Run; Run.export = lambda run, path: path / '1'; {ZOO[1]}"]
+# Neither scores, which a failed scoring leaves out, nor exports: each would make graphs.
+TRAINING_ALONE = (
+    f"from zoo_training import run; run.score = None; run.Run.export = lambda run, path: path / '1'; {ZOO[1]}"
+)
 TRANSFORMER = (
     'model={family="transformer",units=8,num_heads=2,feed_forward_units=16,encoder_layers=1,decoder_layers=1,'
     "dropout=DROPOUT}"
@@ -68,59 +85,34 @@ def all_ended(workers, seconds=200):
 
 
 @pytest.mark.long
-def test_after_a_kill_all_start_again_and_end_with_the_same_weights(texts, tmp_path):
-    """Bit for bit, with dropout, accumulated gradients and a moving average."""
+def test_after_the_loss_of_a_worker_all_start_again_and_end_with_the_same_weights(texts, tmp_path):
+    """Bit for bit, with dropout, accumulated gradients and a moving average.
+
+    The worker stands still, as on a machine that swaps or is suspended; TensorFlow waits 10 seconds for a sign of life.
+    Then it is told to end by SIGTERM, as `docker stop` and schedulers do; TensorFlow's server would go on.
+    """
     more = ("training.accumulate=2", "training.average_decay=0.9", "training.buckets=1")
-    corpus = texts(rows=600)
-    options = dict(dropout=0.2, program=WITHOUT_EXPORT)
+    corpus = texts(rows=320)
+    options = dict(dropout=0.2, program=["-c", TRAINING_ALONE])
     results = all_ended(loopback.start_all(command(tmp_path / "undisturbed", corpus, *more, **options), 2))
     lines = [" ".join(lines) for _, _, lines in results]
     assert ["epoch 4/4" in each for each in lines] == [True, False], "the chief alone shows the progress"
-    again = command(tmp_path / "killed", corpus, *more, **options)
+    again = command(tmp_path / "disturbed", corpus, *more, **options)
     workers = loopback.start_all(again, 2)
-    wait_for(tmp_path / "killed" / "run" / "checkpoint.npz")
-    time.sleep(random.Random(time.time()).uniform(0, 0.5))
-    workers[0].kill()
-    code, _, lines = loopback.ended(workers[1], 60)
-    assert code == 75, lines
-    assert "worker 0 (" in lines[-1]
-    assert lines[-1].endswith("is lost; start all workers again")
-    assert not any("Traceback" in line for line in lines)
-    loopback.ended(workers[0])
-    assert not (tmp_path / "killed" / "run" / "metrics.json").exists(), "it must not have ended before the kill"
-    all_ended(loopback.start_all(again, 2))
-    expected, found = arrays(tmp_path / "undisturbed"), arrays(tmp_path / "killed")
-    for name, array in expected.items():
-        np.testing.assert_array_equal(array, found[name], err_msg=name)
-
-
-@pytest.mark.long
-def test_a_worker_that_is_told_to_end_ends(texts, tmp_path):
-    """By SIGTERM, as `docker stop` and schedulers send it; TensorFlow's server would go on."""
-    long = command(tmp_path, texts(rows=600), "training.epochs=500")
-    workers = loopback.start_all(long, 2)
-    wait_for(tmp_path / "run" / "checkpoint.npz")
-    workers[1].terminate()
-    assert loopback.ended(workers[1], 10)[0] == -signal.SIGTERM
-    code, _, lines = loopback.ended(workers[0], 60)
-    assert code == 75, lines
-    assert lines[-1].endswith("is lost; start all workers again")
-    # The chief alone sees that a file was lost meanwhile, and no worker waits for another.
-    (tmp_path / "run" / "best.weights.h5").unlink()
-    refused(loopback.start_all(long, 2), "best.weights.h5 is missing; --restart begins anew there")
-
-
-@pytest.mark.long
-def test_a_worker_that_stands_still_ends_the_common_work(texts, tmp_path):
-    """As on a machine that swaps or is suspended; TensorFlow waits 10 seconds for a sign of life."""
-    workers = loopback.start_all(command(tmp_path, texts(rows=600), "training.epochs=500"), 2)
-    wait_for(tmp_path / "run" / "checkpoint.npz")
+    wait_until((tmp_path / "disturbed" / "run" / "checkpoint.npz").is_file)
+    time.sleep(random.Random(time.time()).uniform(0, 0.2))
     workers[1].send_signal(signal.SIGSTOP)
     code, _, lines = loopback.ended(workers[0], 100)
-    workers[1].kill()
-    loopback.ended(workers[1])
+    workers[1].terminate()
+    workers[1].send_signal(signal.SIGCONT)
+    assert loopback.ended(workers[1], 10)[0] == -signal.SIGTERM
     assert code == 75, lines
     assert "a worker was lost, stood still for 10 seconds, or was started again by itself; start all" in lines[-1]
+    assert not (tmp_path / "disturbed" / "run" / "metrics.json").exists(), "it must not have ended before"
+    all_ended(loopback.start_all(again, 2))
+    expected, found = arrays(tmp_path / "undisturbed"), arrays(tmp_path / "disturbed")
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, found[name], err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -191,10 +183,6 @@ def wait_until(condition, seconds=300):
         time.sleep(0.05)
 
 
-def wait_for(path):
-    wait_until(path.is_file)
-
-
 def refused(workers, message, seconds=200, code=2):
     for each in workers:
         ended, out, lines = loopback.ended(each, seconds)
@@ -217,8 +205,8 @@ def test_a_corpus_of_tensorflow_datasets(tmp_path, monkeypatch):
     corpus = f'corpus={{kind="tfds",name="pairs/supervised",data_dir="{tmp_path / "data"}"}}'
     small = ("training.batch_size=4", "training.epochs=1", "training.buckets=1")
     long = ("lengths.max_source=30", "lengths.max_target=30")
-    all_ended(loopback.start_all(command(tmp_path, corpus, *small, *long, program=WITHOUT_EXPORT), 2), 400)
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["training_pairs"] == 10
+    start = command(tmp_path, corpus, *small, *long, "training.accumulate=9")  # so that nothing is trained
+    refused(loopback.start_all(start, 2), "training: accumulate=9 is more than the 2 batches")
 
 
 TEACHER = """
@@ -251,8 +239,8 @@ def test_workers_share_the_work_of_a_teacher(texts, tmp_path):
     def start(seen, killed_after):
         hosts, started = loopback.addresses(2), []
         for index, (digits, last) in enumerate((("abcdefghij", 1000), ("klmnopqrst", killed_after))):
-            program = ["-c", TEACHER + WITHOUT_EXPORT[1]]
-            arguments = command(tmp_path / str(index), corpus, "training.epochs=1", program=program)
+            program = ["-c", TEACHER + ZOO[1]]
+            arguments = command(tmp_path / str(index), corpus, "training.accumulate=99", program=program)
             about = {"SEEN": str(tmp_path / f"{seen}{index}"), "DIGITS": digits, "LAST": str(last)}
             started.append(loopback.start(arguments, loopback.config(hosts, index), **about))
         return started
@@ -262,10 +250,13 @@ def test_workers_share_the_work_of_a_teacher(texts, tmp_path):
 
     chief, other = start("killed", killed_after=3)
     assert loopback.ended(other)[0] == -signal.SIGKILL
-    assert loopback.ended(chief)[0] == 75
+    code, _, lines = loopback.ended(chief)
+    assert code == 75, lines
+    assert "lost" in lines[-1] and "start all workers again" in lines[-1]
+    assert not any("Traceback" in line for line in lines)
     kept = pieces("0")
     assert kept
-    all_ended(start("again", killed_after=1000))
+    refused(start("again", killed_after=1000), "training: accumulate=99 is more than the")
     assert pieces("0") == pieces("1")
     assert pieces("0").items() > kept.items()
     first, second = ((tmp_path / f"again{index}").read_text().split() for index in range(2))
@@ -276,8 +267,93 @@ def test_workers_share_the_work_of_a_teacher(texts, tmp_path):
     )
 
 
+def test_a_worker_that_no_longer_answers_is_named(monkeypatch, capsys):
+    """It is a closed port that tells: TensorFlow itself might wait for ever."""
+    codes, host = [], loopback.socket.create_server(("127.0.0.1", 0))
+    watch = distribution._Watch(Cluster((("worker", 0, "a:1"), ("worker", 1, "b:2")), 0), {1: host.getsockname()})
+    monkeypatch.setattr(distribution, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr("os._exit", lambda code: codes.append(code) or watch.stopped.set())
+    watch.start()
+    host.accept()[0].close()
+    host.close()
+    watch.join(60)
+    assert codes == [75]
+    assert capsys.readouterr().err == "worker 0 (a:1): worker 1 (b:2) is lost; start all workers again\n"
+
+
 @pytest.mark.long
-def test_one_window_to_validate_with(tmp_path):
+def test_different_recipes(texts, tmp_path):
+    hosts, corpus = loopback.addresses(2), texts()
+    rates = ("training.learning_rate=0.1", "training.learning_rate=0.2")
+    starts = [command(tmp_path, corpus, rate) for rate in rates]
+    chief, other = (loopback.start(each, loopback.config(hosts, index)) for index, each in enumerate(starts))
+    told = f"zoo: the workers differ in their recipe: worker 1 ({hosts[1]}) not as worker 0 ({hosts[0]})"
+    for worker, more in ((chief, ""), (other, "; this one in training.learning_rate")):
+        ended, out, lines = loopback.ended(worker, 200)
+        assert (ended, out, lines[-1]) == (2, "", told + more)
+
+
+def in_both(call, error):
+    """What is raised in each of two workers, which are threads."""
+
+    def told(workers):
+        with pytest.raises(error) as caught:
+            call(workers)
+        return str(caught.value)
+
+    return in_threads(2, told)
+
+
+class TestMistakes:
+    """Both workers end with the chief's sentence: to wait would last for ever, and after exit code 75 a scheduler would
+    start them again.
+    """
+
+    def test_different_texts(self, tmp_path):
+        prepared = [types.SimpleNamespace(digests={"train": digest}) for digest in "ab"]
+        for said in in_both(
+            lambda workers: fit(None, prepared[workers.index], tmp_path, workers=workers), ClusterError
+        ):
+            assert said.startswith("the workers differ in their texts or vocabularies: worker 1 (")
+
+    def test_a_folder_that_the_chief_refuses(self, tmp_path, monkeypatch):
+        for name, content in (("history.csv", ""), ("recipe.json", "{}"), ("metrics.json", "[")):
+            (tmp_path / name).write_text(content)
+        here = threading.local()
+        monkeypatch.setattr(runs, "read_cluster", lambda _: here.workers._cluster)
+        monkeypatch.setattr(runs, "multi_worker", lambda _: contextlib.nullcontext(here.workers))
+        monkeypatch.setattr(runs, "be_silent", lambda: None)
+
+        def train(workers):
+            here.workers = workers
+            runs.train("dates", read_recipe("dates"), tmp_path, "zoo train", tmp_path / "models")
+
+        chief, other = in_both(train, CheckpointError)
+        assert chief == other
+        assert chief.startswith(str(tmp_path)) and "; --restart begins anew there, and --out names" in chief
+
+    def test_lost_weights_that_the_chief_alone_misses(self, tmp_path, eager):
+        recipe = read_recipe("dates", [*SHORT, "model={units=4}", "training.epochs=2"])
+        pairs = Pairs(["1", "23", "456"] * 6, ["1", "32", "654"] * 6)
+
+        class Stop(keras.callbacks.Callback):
+            def on_epoch_begin(self, epoch, logs=None):
+                if epoch == 1:
+                    raise KeyboardInterrupt
+
+        prepared = [translation.prepare(recipe, (pairs, pairs)) for _ in range(3)]
+        with pytest.raises(KeyboardInterrupt):
+            fit(recipe, prepared[2], tmp_path / "0", [Stop()])
+        (tmp_path / "0" / "best.weights.h5").unlink()
+
+        def goes_on(workers):
+            fit(recipe, prepared[workers.index], tmp_path / str(workers.index), workers=workers)
+
+        for index, said in enumerate(in_both(goes_on, CheckpointError)):
+            assert said.startswith(f"{tmp_path / str(index)}/best.weights.h5 is missing; --restart begins anew there")
+
+
+def test_one_window_to_validate_with(tmp_path, eager):
     """Of a masked language model; the second worker has none."""
     words = random.Random(0).choices(["red", "green", "blue", "grey"], k=332)
     (tmp_path / "text.txt").write_text(" ".join(words[32:]))
@@ -285,70 +361,15 @@ def test_one_window_to_validate_with(tmp_path):
     files = f'train="{tmp_path / "text.txt"}",validation="{tmp_path / "short.txt"}"'
     (tmp_path / "gaps.toml").write_text(
         f'corpus={{kind="text",{files}}}\ntokenizer={{size=70}}\n'
-        "training={batch_size=4,epochs=1,jit_compile=false,epsilon=1e-4}\n"
+        "training={batch_size=4,epochs=1,steps_per_epoch=2,jit_compile=false,epsilon=1e-4}\n"
         'model={family="masked_language_model",encoder={units=4,num_heads=2,num_layers=1,max_length=16,dropout=0}}\n'
     )
-    for name, options in (("one", ()), ("two", ("--devices", "2"))):
-        where = ("--out", tmp_path / name / "run", "--models", tmp_path / name)
-        all_ended([loopback.start([*WITHOUT_EXPORT, "train", tmp_path / "gaps.toml", *where, *options])])
-    (alone,), (together,) = history(tmp_path / "one"), history(tmp_path / "two")
-    assert float(together["val_loss"]) == pytest.approx(float(alone["val_loss"]), abs=1e-4)
-
-
-@pytest.mark.long
-class TestMistakes:
-    def test_a_worker_that_never_comes(self, texts, tmp_path):
-        hosts = loopback.addresses(2)
-        start = command(tmp_path, texts(), options=("--wait", 600, "--wait", 15))  # deploy/training gives the first
-        refused(
-            [loopback.start(start, loopback.config(hosts, 0))], f"worker 1 ({hosts[1]}) did not come within 15 seconds"
-        )
-
-    def test_a_wrong_tf_config(self, texts, tmp_path):
-        start, hosts = command(tmp_path, texts()), loopback.addresses(2)
-        with loopback.socket.create_server(("127.0.0.1", int(hosts[1].rpartition(":")[2]))):
-            refused([loopback.start(start, loopback.config(hosts, 1))], "is in use")
-        refused([loopback.start(start, "{")], "zoo: TF_CONFIG")
-
-    def test_devices_beside_a_tf_config(self, texts, tmp_path):
-        start = command(tmp_path, texts(), options=("--devices", "2"))
-        refused([loopback.start(start, loopback.config(loopback.addresses(2), 0))], "--devices is for one machine")
-
-    def test_batches_with_fewer_rows_than_workers(self, texts, tmp_path):
-        start = command(tmp_path, texts(), "training.batch_tokens=12", "training.buckets=2")  # 1 row of 8 tokens
-        workers = loopback.start_all(start, 2)
-        refused(workers, "training: each worker takes rows of every batch, and the smallest batch has 1 for 2 workers")
-
-    def test_a_folder_that_the_chief_refuses(self, texts, tmp_path):
-        """All end with the chief's sentence: exit code 75 would let a scheduler start them again."""
-        (tmp_path / "run").mkdir()
-        for name, content in (("history.csv", ""), ("recipe.json", "{}"), ("metrics.json", "[")):
-            (tmp_path / "run" / name).write_text(content)
-        refused(loopback.start_all(command(tmp_path, texts()), 2), "; --restart begins anew there, and --out names")
-
-    def test_different_recipes(self, texts, tmp_path):
-        hosts, corpus = loopback.addresses(2), texts()
-        rates = ("training.learning_rate=0.1", "training.learning_rate=0.2")
-        starts = [command(tmp_path, corpus, rate) for rate in rates]
-        chief, other = (loopback.start(each, loopback.config(hosts, index)) for index, each in enumerate(starts))
-        told = f"zoo: the workers differ in their recipe: worker 1 ({hosts[1]}) not as worker 0 ({hosts[0]})"
-        for worker, more in ((chief, ""), (other, "; this one in training.learning_rate")):
-            ended, out, lines = loopback.ended(worker, 200)
-            assert (ended, out, lines[-1]) == (2, "", told + more)
-
-    def test_different_texts(self, texts, tmp_path):
-        """Under one name, as where two machines have files of their own."""
-        hosts, corpus = loopback.addresses(2), texts()
-        others = texts("others", rows=199)
-        for name, each in (("a", corpus), ("b", others)):
-            (tmp_path / name).mkdir()
-            (tmp_path / name / "here").symlink_to(tmp_path / ("texts" if each is corpus else "others"))
-        relative = corpus.replace(str(tmp_path / "texts"), "here")
-        workers = [
-            loopback.start(command(tmp_path, relative), loopback.config(hosts, index), folder=tmp_path / name)
-            for index, name in enumerate("ab")
-        ]
-        refused(workers, "the workers differ in their texts or vocabularies: worker 1")
+    recipe = read_recipe(str(tmp_path / "gaps.toml"))
+    prepared = [masked_language_modelling.prepare(recipe) for _ in range(3)]
+    alone = fit(recipe, prepared[2], tmp_path / "alone").history
+    together = in_threads(2, lambda workers: fit(recipe, prepared[workers.index], tmp_path / "two", workers=workers))
+    for worker in together:
+        assert worker.history[0]["val_loss"] == pytest.approx(alone[0]["val_loss"], abs=1e-4)
 
 
 @pytest.mark.long
@@ -357,8 +378,9 @@ def test_devices_of_one_machine(texts, tmp_path):
     corpus = texts()
     # Python would look for its modules in the current folder.
     (tmp_path / "random.py").write_text("raise SystemExit('not the one of Python')\n")
-    for name, options in (("one", ()), ("two", ("--devices", "2"))):
-        arguments = command(tmp_path / name, corpus, "training.epochs=2", options=options)
+    alone = command(tmp_path / "one", corpus, "training.epochs=2", program=["-c", TRAINING_ALONE])
+    together = command(tmp_path / "two", corpus, "training.epochs=2", options=("--devices", "2"))
+    for arguments in (alone, together):
         all_ended([loopback.start(["-P", *arguments], folder=tmp_path)])
     one, two = arrays(tmp_path / "one"), arrays(tmp_path / "two")
     for name, array in one.items():
@@ -370,4 +392,3 @@ def test_devices_of_one_machine(texts, tmp_path):
     metrics = json.loads((tmp_path / "two" / "run" / "metrics.json").read_text())
     assert "unfinished" not in metrics
     assert list((tmp_path / "two" / "models" / "dates").glob("*/saved_model.pb"))
-    refused([loopback.start(command(tmp_path, corpus, options=("--devices", "0")))], "must be `all` or a number from 1")

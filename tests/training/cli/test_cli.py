@@ -295,6 +295,26 @@ def test_more_devices_than_gpus(monkeypatch):
     assert refuses("train", "dates", "--devices=2").endswith("Received: 2 processes, and GPU 0")
 
 
+def test_devices_that_cannot_be(monkeypatch):
+    assert refuses("train", "dates", "--devices=0") == "--devices must be `all` or a number from 1. Received: 0"
+    monkeypatch.setenv("TF_CONFIG", loopback.config(["a:1", "b:2"], 0))
+    assert refuses("train", "dates", "--devices=2").startswith("--devices is for one machine, and TF_CONFIG is set")
+
+
+def test_a_wrong_tf_config_is_told(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "{")
+    assert refuses("train", "dates").startswith("TF_CONFIG is not valid JSON")
+
+
+def test_how_long_workers_may_take_to_start(workplace, tmp_path, monkeypatch):
+    """`deploy/training` gives one wait, and a user perhaps another behind it."""
+    waits = []
+    monkeypatch.chdir(workplace)
+    monkeypatch.setattr("zoo_training.run.train", lambda *arguments: waits.append(arguments[-1]))
+    succeeds("train", "backwards.toml", "--out", tmp_path / "run", "--wait", 600, "--wait", 15)
+    assert waits == [15]
+
+
 def test_a_mistake_is_told_before_a_process_is_started_for_each_device(monkeypatch):
     monkeypatch.setattr("zoo.local_workers.start", None)
     assert "unknown key 'model.unit'" in refuses("train", "dates", "--devices=2", "--set", "model.unit=3")

@@ -10,12 +10,14 @@ import sys
 import time
 
 import pytest
-from command_line import refuses
+from command_line import refuses, run, succeeds
 from zoo_training.corpora.dates import Dates
 
 import zoo
 
 pytest.importorskip("apache_beam", reason="needs the extra 'beam'")
+
+from zoo_training import batch_driver, batch_inference
 
 MODELS = pathlib.Path(__file__).parents[3] / "saved_models"
 HOSTILE = [
@@ -91,54 +93,57 @@ class TestMistakes:
 
 
 @pytest.mark.long
+def test_settings_of_each_row(tmp_path, monkeypatch):
+    """The driver runs in this process, its workers as threads."""
+    rows = [
+        {"text": "The yield", "seed": 1, "max_new_tokens": 8},
+        {"text": "import", "max_new_tokens": 3, "stop": "\n", "temperature": 2.0},
+        {"txt": "none"},
+    ]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("--signature", "generate", "--set", "temperature=0.5", "--workers", "1")
+
+    def drive_once(scratch, flags, advance, seen):
+        return {"counters": batch_driver.drive(scratch, flags), "new": batch_inference._advance(scratch, advance, seen)}
+
+    monkeypatch.setattr(batch_inference, "_drive_once", drive_once)
+    monkeypatch.chdir(tmp_path)
+    finished = run("batch", MODELS / "gpt-pydoc", "in.jsonl", "out.jsonl", *options)
+    assert finished.exit_code == 0, finished.stderr
+    assert finished.stderr.startswith("3 rows in ")
+    assert finished.stderr.endswith(", 1 batch; 1 failed, see out.failed.jsonl\n")
+    assert json.loads((tmp_path / "out.failed.jsonl").read_text())["reason"] == "a row must have 'text'; it has 'txt'"
+    generate = zoo.load(MODELS / "gpt-pydoc").generate
+    wanted = [
+        generate(["The yield"], 8, 0.5, seed=1)[0].text,
+        generate(["import"], 3, 0.5, seed=0, stop="\n")[0].text,
+    ]
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [each["output_text"] for each in found] == wanted
+    assert found[0].keys() == {"text", "seed", "max_new_tokens", "output_text", "tokens", "log_probability"}
+
+
+@pytest.mark.long
 class TestProcesses:
-    def test_each_row_once_and_as_zoo_translate_gives_it(self, zoo_command, tmp_path):
+    def test_each_row_once_and_as_zoo_translate_gives_it(self, tmp_path):
+        """Also with spaces in the path of Python, which starts Beam's workers by a line for a shell, and with files
+        named as modules of Python in the folder, where Python would look for those of the workers.
+        """
         rows = [*dates(2000), *HOSTILE]
         random.Random(1).shuffle(rows)
         (tmp_path / "in.txt").write_bytes(b"\n".join(rows) + b"\n")
-        finished = zoo_command("batch", str(DATES), "in.txt", "out.txt", "--workers", "2", cwd=tmp_path)
-        assert (finished.returncode, finished.stdout) == (0, "out.txt\n"), finished.stderr
-        warning = "zoo: warning: 1 row is not UTF-8; broken bytes were read as U+FFFD\n"
-        assert finished.stderr.startswith(f"{warning}2,009 rows in ")
-        assert finished.stderr.endswith("; none failed\n")
-        translated = zoo_command("translate", str(DATES), "--file", "in.txt", cwd=tmp_path)
-        assert (tmp_path / "out.txt").read_text(encoding="utf-8") == translated.stdout
-
-    def test_spaces_in_the_path_of_python_and_modules_in_the_folder(self, tmp_path):
-        """Beam starts workers by a line for a shell, and Python would look for their modules in the folder."""
         (tmp_path / "two words").symlink_to(sys.prefix)
         (tmp_path / "random.py").write_text("raise SystemExit('not the one of Python')\n")
-        (tmp_path / "in.txt").write_text("5 mai 2001\n")
         python = tmp_path / "two words" / pathlib.Path(sys.executable).relative_to(sys.prefix)
         program = [python, "-P", "-c", "from zoo_training.cli import main; main()"]
         command = [*program, "batch", DATES, "in.txt", "out.txt", "--workers", "2"]
         finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-        assert finished.returncode == 0, finished.stderr
-        assert (tmp_path / "out.txt").read_text() == "2001-05-05\n"
-
-    def test_settings_of_each_row(self, zoo_command, tmp_path):
-        rows = [
-            {"text": "The yield", "seed": 1, "max_new_tokens": 8},
-            {"text": "import", "max_new_tokens": 3, "stop": "\n", "temperature": 2.0},
-            {"txt": "none"},
-        ]
-        (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        options = ("--signature", "generate", "--set", "temperature=0.5", "--workers", "1")
-        finished = zoo_command("batch", str(MODELS / "gpt-pydoc"), "in.jsonl", "out.jsonl", *options, cwd=tmp_path)
-        assert finished.returncode == 0, finished.stderr
-        assert finished.stderr.startswith("3 rows in ")
-        assert finished.stderr.endswith(", 1 batch; 1 failed, see out.failed.jsonl\n")
-        assert (
-            json.loads((tmp_path / "out.failed.jsonl").read_text())["reason"] == "a row must have 'text'; it has 'txt'"
-        )
-        generate = zoo.load(MODELS / "gpt-pydoc").generate
-        wanted = [
-            generate(["The yield"], 8, 0.5, seed=1)[0].text,
-            generate(["import"], 3, 0.5, seed=0, stop="\n")[0].text,
-        ]
-        found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-        assert [each["output_text"] for each in found] == wanted
-        assert found[0].keys() == {"text", "seed", "max_new_tokens", "output_text", "tokens", "log_probability"}
+        assert (finished.returncode, finished.stdout) == (0, "out.txt\n"), finished.stderr
+        warning = "zoo: warning: 1 row is not UTF-8; broken bytes were read as U+FFFD\n"
+        assert finished.stderr.startswith(f"{warning}2,009 rows in ")
+        assert finished.stderr.endswith("; none failed\n")
+        translated = succeeds("translate", DATES, "--file", tmp_path / "in.txt")
+        assert (tmp_path / "out.txt").read_bytes() == translated.encode()
 
     def test_a_killed_worker_and_a_killed_command_lose_nothing(self, tmp_path):
         """New workers take over from a killed one. A killed command leaves no process; called again, it goes on."""

@@ -53,6 +53,13 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture
+def eager_unless_long(request):
+    """For modules whose quick tests prepare trainings, and whose long ones train: see `eager`."""
+    if request.node.get_closest_marker("long") is None:
+        request.getfixturevalue("eager")
+
+
+@pytest.fixture
 def without_export(monkeypatch):
     """Where the exported graphs are not what the test is about: trainings write the card and the metrics alone."""
 

@@ -14,6 +14,8 @@ from zoo import TextClassifier, TextGenerator, Translator
 from zoo.models import GPT, Classifier, Encoder, RNNEncoder, RNNSeq2Seq, Transformer
 from zoo.text import BytePairTokenizer, CharacterTokenizer, WordPieceTokenizer
 
+pytestmark = pytest.mark.usefixtures("eager_unless_long")
+
 METRICS = {
     "exact_match": 0.98765,
     "total": 12345,

@@ -14,6 +14,8 @@ from zoo_training.schema.recipe import RecipeError, read_recipe
 import zoo
 from zoo.text import END, UNKNOWN
 
+pytestmark = pytest.mark.usefixtures("eager_unless_long")
+
 COLOURS, TONES = ["red", "green", "blue", "grey"], ["loud", "soft", "high", "low"]
 
 

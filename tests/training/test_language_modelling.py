@@ -17,6 +17,8 @@ import zoo
 from zoo.models import GPT, RNNSeq2Seq
 from zoo.text import CharacterTokenizer, WordPieceTokenizer
 
+pytestmark = pytest.mark.usefixtures("eager_unless_long")
+
 # A space or not, a letter of four, and the same as a capital, again and again: ln 2 + ln 4 for 2.5 characters.
 ENTROPY = (math.log(2) + math.log(4)) / 2.5
 ACCURACY = (1 / 2 + 1 / 2 * 1 / 4 + 1) / 2.5

@@ -15,6 +15,8 @@ from zoo_training.corpora.file_pairs import FilePairs
 from zoo_training.schema.recipe import read_recipe
 from zoo_training.storage import Rows, RowsWriter, Storage, StoredRows, StoredTexts, TextsWriter
 
+pytestmark = pytest.mark.usefixtures("eager_unless_long")
+
 WORDS = ["ab", "cde", "fé", "日本", "g", "hij"]
 
 

@@ -344,7 +344,8 @@ class TestMistakes:
         prepared = [translation.prepare(recipe, (pairs, pairs)) for _ in range(3)]
         with pytest.raises(KeyboardInterrupt):
             fit(recipe, prepared[2], tmp_path / "0", [Stop()])
-        (tmp_path / "0" / "best.weights.h5").unlink()
+        (tmp_path / "1").mkdir()
+        (tmp_path / "0" / "best.weights.h5").rename(tmp_path / "1" / "best.weights.h5")
 
         def goes_on(workers):
             fit(recipe, prepared[workers.index], tmp_path / str(workers.index), workers=workers)

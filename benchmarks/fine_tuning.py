@@ -6,6 +6,7 @@ third of them shorter; dropout 0.1 everywhere, AdamW, the norm of all gradients 
 trains (`ClassPrediction`); PyTorch's is `BertForSequenceClassification` with its fused AdamW.
 
     python benchmarks/fine_tuning.py            # needs the 'peers' extra
+    python benchmarks/fine_tuning.py --length 32 128      # texts of 128 tokens, too
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def transformers_step(length: int):
 def main() -> None:
     """Runs the races, a table for each length."""
     parser = options(__doc__, rounds=5)
-    parser.add_argument("--length", type=int, nargs="+", default=[LENGTH, 128], help="tokens (default %(default)s)")
+    parser.add_argument("--length", type=int, nargs="+", default=[LENGTH], help="tokens (default %(default)s)")
     arguments = parser.parse_args()
     with Recording(__file__, arguments.record, "tensorflow", "keras", "torch", "transformers") as recording:
         ratios = []

@@ -72,7 +72,8 @@ This page shows how fast the zoo is, compared with other libraries (*peers*) in 
 Each script answers one question. Machines are noisy, so an absolute time means little. The zoo and its peers take
 turns of a few steps, each in its own process ([`harness.py`](harness.py)). What counts is the ratio: the peer's time
 divided by the zoo's, **above 1x if the zoo is faster**. The tables show its median over the rounds, and its range. In
-tables, "ours" means the zoo. Run the scripts while nothing else runs.
+tables, "ours" means the zoo. PyTorch runs eagerly: `torch.compile` needs a C++ compiler, and was not measured. Run the
+scripts while nothing else runs.
 
 ```sh
 make bench                                        # all but the longest, in 30 to 45 minutes; installs the peers

@@ -6,7 +6,8 @@ same weights in float32 and must give the same texts; it takes tokens and return
 KerasHub (BART) have models of the same size with other weights, ids in and ids out.
 
 There are two measures: how many requests a second are answered with two under way at any time, and how long a single
-request takes. Every engine is measured with the thread settings worth trying; its best counts.
+request takes, the only one of KerasHub by default. Every engine is measured with the thread settings worth trying; its
+best counts.
 
     python benchmarks/serving.py                      # needs the 'peers' extra
     python benchmarks/serving.py --rows 1 --beams 5 --more      # KerasHub also greedy, and with two requests at once

@@ -183,7 +183,7 @@ class TestAnotherModelInTheRun:
         before = Run.load(trained / "runs" / "backwards").metrics
         assert capfd.readouterr().err == ""
         scores = {"metric", "exact_match", "right", "total", "by_group", "by_source_length", "mistakes"}
-        former = {*scores, "training_seconds", "command", "tensorflow", "keras", "of_model"}
+        former = {*scores, "training_seconds", "command", "tensorflow", "keras", "of_model", "models"}
         exported = json.loads((version / "metrics.json").read_text(encoding="utf-8"))
         assert exported == {name: value for name, value in before.items() if name not in former} | {
             "not_scored": "model_changed"

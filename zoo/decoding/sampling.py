@@ -414,7 +414,7 @@ def _from_all(scores: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:
     """The place at which the summed probabilities pass the row's chance, `(B,)`.
 
     The sums of blocks tell the block, and then only this one is summed up token by token: `tf.cumsum` takes ten times
-    as long as a sum. Of 50,257 tokens, 32 rows take 2 ms and not 15.
+    as long as a sum. To draw 32 tokens of 50,257 takes 3.8 ms in all, not 10.4.
     """
     blocks = -(-scores.shape[-1] // _BLOCK)
     room = blocks * _BLOCK - scores.shape[-1]
@@ -460,8 +460,8 @@ def _from_large_nucleus(scores: tf.Tensor, chance: tf.Tensor, top_p: tf.Tensor) 
     """The same for rows whose `top_p` leaves many tokens, without sorting all.
 
     A histogram of the scores, weighted by probability, has bins in the order of the ranks. Its running sum tells in
-    which bin the nucleus ends, and in which one the chance falls. Only these two bins are sorted. A row of 50,257
-    tokens takes 0.6 ms, and sorting it 4 ms.
+    which bin the nucleus ends, and in which one the chance falls. Only these two bins are sorted. To draw 32 tokens of
+    50,257 takes 25 ms, where sorting all of them took 95; one takes 2.5 ms, not 7.
     """
     weights = tf.exp(scores)  # (B, V): the largest is 1
     bins = tf.cast(tf.minimum(-scores, _LOWEST) * (_BINS / _LOWEST), tf.int32)  # (B, V)

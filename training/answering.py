@@ -5,28 +5,42 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from zoo.tasks.protocol import rows_of_batches
 
 Answer = TypeVar("Answer")
+More = Callable[[float], bool]  # whether another line, or the end, comes within so many seconds
+_GATHERED = 0.05  # seconds that a line waits for others
+
+
+def at_once(seconds: float) -> bool:
+    """For lines that are all there; see `More`."""
+    return True
 
 
 def answers(
-    call: Callable[[list], Iterable[Answer]], given: Iterator, size: int, batch_size: int, threads: int = 1
+    call: Callable[[list], Iterable[Answer]],
+    given: Iterator,
+    size: int,
+    batch_size: int,
+    threads: int = 1,
+    more: More = at_once,
 ) -> Iterator[list[Answer]]:
     """Calls a model with batches of texts of similar lengths, in several threads.
 
     Args:
         call: gives the answers to a list of texts.
         given: texts, or pairs of texts.
-        size: among how many texts the lengths are compared; 1 answers each text before the next is read.
+        size: among how many texts the lengths are compared.
         batch_size: the most texts of a call.
         threads: how many calls run at once.
+        more: whether more texts come within so many seconds; if not, all that have come are answered.
 
     Yields:
-        The answers to `size` texts, in their order.
+        The answers to `size` texts, or fewer, in their order.
     """
     waiting: collections.deque[list[tuple[list[int], concurrent.futures.Future[Iterable[Answer]]]]] = (
         collections.deque()
@@ -39,12 +53,12 @@ def answers(
 
     pool = concurrent.futures.ThreadPoolExecutor(threads)
     try:
-        for chunk in chunks(given, size):
+        for chunk in chunks(given, size, more):
             most = min(batch_size, -(-len(chunk) // threads))  # few texts are shared out, too
             lengths = [text if isinstance(text, str) else "".join(text) for text in chunk]
             batches = list(rows_of_batches(lengths, most))
             waiting.append([(rows, pool.submit(call, [chunk[row] for row in rows])) for rows in batches])
-            if len(waiting) > (size > 1):  # while these are printed, the threads have the next ones
+            while len(waiting) > more(0):  # while these are printed, the threads have the next ones, if there are some
                 yield oldest()
         while waiting:
             yield oldest()
@@ -57,12 +71,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
-    """Gives lists of `size` lines; the last one may be shorter."""
+def chunks(lines: Iterator[str], size: int, more: More = at_once) -> Iterator[list[str]]:
+    """Gives lists of `size` lines; one is shorter if no more lines come for now, and at the end."""
     chunk: list[str] = []
+    first = 0.0
     for line in lines:
+        if not chunk:
+            first = time.monotonic()
         chunk.append(line)
-        if len(chunk) == size:
+        if len(chunk) == size or not more(max(first + _GATHERED - time.monotonic(), 0)):
             yield chunk
             chunk = []
     if chunk:

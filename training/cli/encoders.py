@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..answering import answers, chunks
+from ..answering import answers, at_once, chunks
 from .shared import (
+    LINES,
     Above,
     CommandOfTexts,
     ModelPath,
@@ -21,7 +22,6 @@ from .shared import (
     app,
     check_model,
     classes_above,
-    lines_at_once,
     load_as,
     one_line,
     read_lines,
@@ -34,6 +34,8 @@ from .shared import (
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from zoo.tasks.results import Classification
 
 _MASKS = "[MASK]", "<mask>"
 BatchSize = Annotated[int, typer.Option(min=1, metavar="N", help="Number of texts to read at once.")]
@@ -65,9 +67,12 @@ def classify(
         threads = threads_for(texts, file)
         classifier = load_as("classify", model)
         given: Iterator = read_pairs(lines, texts) if classifier.pairs else lines
-        size = lines_at_once(texts, file, batch_size)
         several = SeveralLabels()
-        for results in answers(lambda batch: classifier.classify(batch, batch_size), given, size, batch_size, threads):
+
+        def classified(batch: list) -> list[Classification]:
+            return classifier.classify(batch, batch_size)
+
+        for results in answers(classified, given, LINES * batch_size, batch_size, threads, lines.more):
             if not every and above is None:
                 several.look_at(results)
             for result in results:
@@ -108,8 +113,9 @@ def embed(
         embedder = load_as("embed", model)
         width = embedder.embed([]).shape[1]
         total = _count(file) if file and file.is_file() and (out or index) else None  # a pipe can be read only once
+        more = at_once if out or index else lines.more  # a file is of use when it is complete
         with _bar(total) as advance, _written(out, index, model, width) as write:
-            for chunk in chunks(lines, lines_at_once(texts, file, batch_size)):
+            for chunk in chunks(lines, LINES * batch_size, more):
                 write(chunk, embedder.embed(chunk, batch_size))
                 advance(len(chunk))
     if out or index:
@@ -142,7 +148,7 @@ def search(
             raise FileNotFoundError(f"{found.model}, which made the index, is gone; give it by --model")
         lines = read_lines(texts, file)
         embedder = load_as("embed", model or found.model)
-        for chunk in chunks(lines, lines_at_once(texts, file, 1)):
+        for chunk in chunks(lines, LINES, lines.more):
             queries, width = embedder.embed(chunk), found.vectors.shape[1]  # (Q, D)
             if queries.shape[1] != width:
                 raise ValueError(
@@ -178,7 +184,7 @@ def fill(
         lines = read_lines(texts, file)
         filler = _with_candidates(load_as("fill", model), top)
         number = 0
-        for chunk in chunks(lines, lines_at_once(texts, file, batch_size)):
+        for chunk in chunks(lines, LINES * batch_size, lines.more):
             for result in filler.fill(chunk, batch_size):
                 number += 1
                 if not result.candidates:

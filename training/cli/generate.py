@@ -12,15 +12,17 @@ import typer
 
 from ..answering import chunks
 from .shared import (
+    LINES,
     RULE,
     CommandOfTexts,
+    Lines,
     ModelPath,
     TextFile,
     Texts,
     app,
-    lines_at_once,
     load_as,
     read_lines,
+    read_piped,
     read_whole,
     score_line,
     user_errors,
@@ -42,8 +44,9 @@ def generate(
         list[str] | None,
         typer.Argument(
             metavar="PROMPT",
-            help="Texts to continue; without one, the model begins a text. If a text begins with a dash, put all "
-            "options first, then `--`, then the texts.",
+            help="Texts to continue. Without texts, all of stdin is one, without its last line end; if stdin is empty "
+            "or a terminal, the model begins a text. If a text begins with a dash, put all options first, then `--`, "
+            "then the texts.",
         ),
     ] = None,
     file: Annotated[
@@ -93,7 +96,7 @@ def generate(
     with user_errors(options=_OPTIONS):
         if prompts and file:
             raise ValueError("prompts and --file were both given; give one of them")
-        texts = [read_whole(file)] if file else list(read_lines(prompts, None)) if prompts else [""]
+        texts = [read_whole(file)] if file else list(read_lines(prompts, None)) if prompts else [read_piped()]
         generator = load_as("generate", model)
         settings: dict[str, Any] = dict(temperature=temperature, top_k=top_k, top_p=top_p)
         settings |= dict(repetition_penalty=repetition_penalty, max_new_tokens=tokens, stop=stop or ())
@@ -135,8 +138,8 @@ def score(
     with user_errors(options={"stride": "--stride"}):
         if document and file is None:
             raise ValueError("--document needs a --file")
-        lines = iter([read_whole(file)]) if document and file else read_lines(texts, file)
+        lines = Lines(iter([read_whole(file)])) if document and file else read_lines(texts, file)
         generator = load_as("generate", model)
-        for chunk in chunks(lines, lines_at_once(texts, file, batch_size)):
+        for chunk in chunks(lines, LINES * batch_size, lines.more):
             for each in generator.score(chunk, batch_size, stride):
                 typer.echo(score_line(dataclasses.replace(each, text=str(file)) if document else each))

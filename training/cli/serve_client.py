@@ -15,6 +15,7 @@ import typer
 from ..answering import chunks
 from ..start_tensorflow import import_tensorflow
 from .shared import (
+    LINES,
     RULE,
     Above,
     CommandOfTexts,
@@ -23,7 +24,6 @@ from .shared import (
     Texts,
     app,
     classes_above,
-    lines_at_once,
     one_line,
     read_lines,
     read_pairs,
@@ -99,14 +99,13 @@ def serve_client(
                 return
             if kind is _called:
                 given = _filled_in(getattr(signatures.get(signature), "inputs", {}), given, settings or [])
-            at_once = lines_at_once(texts, file, batch_size)
-            at_once = min(at_once, batch_size) if kind is _generated else at_once  # prints each batch as it comes
+            size = batch_size if kind is _generated else LINES * batch_size  # texts are printed as each batch comes
             rows_of = kind
             if kind is _classified:
                 several = None if as_json or above is not None else SeveralLabels()
                 rows_of = functools.partial(kind, above=above, several=several)
             done = 0
-            for chunk in chunks(given_lines, at_once):
+            for chunk in chunks(given_lines, size, lines.more):
                 for line, row in rows_of(client, signature, chunk, batch_size, given):
                     if kind is _generated and done and not as_json:
                         typer.echo(RULE)

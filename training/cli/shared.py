@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import collections
 import contextlib
 import importlib.metadata
 import pathlib
 import re
+import select
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +21,7 @@ from zoo.checkpoints import hub_hint
 from zoo.extras import MissingExtraError
 from zoo.tasks import CLASSIFIER_FOLDER, EMBEDDER_FOLDER, FILLER_FOLDER, GENERATOR_FOLDER, TRANSLATOR_FOLDER
 
-from ..answering import cores
+from ..answering import More, at_once, cores
 from ..encoding import refuse_utf_16
 from ..run_files import RECIPE_FILE
 from ..start_tensorflow import import_tensorflow
@@ -96,6 +98,8 @@ RUNS, MODELS, PICTURES = pathlib.Path("runs"), pathlib.Path("saved_models"), pat
 _SAVED_IN = (TRANSLATOR_FOLDER, GENERATOR_FOLDER, CLASSIFIER_FOLDER, EMBEDDER_FOLDER, FILLER_FOLDER)
 _ROUNDING = 0.01  # by which probabilities of a softmax, which are stored in float32, may miss their sum of 1
 _SHOWN = 60  # letters of a line in a message
+LINES = 16  # times the batch size: how many lines to gather, so that a batch has texts of similar lengths
+_PIECE = 1 << 16  # bytes that are read at once: as many as a pipe holds
 
 ModelPath = Annotated[
     pathlib.Path,
@@ -293,7 +297,51 @@ def model_name(model: pathlib.Path) -> str:
     return path.name
 
 
-def read_lines(texts: list[str] | None, file: pathlib.Path | None) -> Iterator[str]:
+class Lines(Iterator[str]):
+    """Lines of text.
+
+    Attributes:
+        more: whether another line, or the end, comes within so many seconds.
+    """
+
+    def __init__(self, lines: Iterator[str], more: More = at_once):
+        self._lines, self.more = lines, more
+
+    def __next__(self) -> str:
+        return next(self._lines)
+
+
+class _Stream(Iterator[bytes]):
+    """Lines of a file or pipe. Python's own cannot tell whether the next one would have to be waited for."""
+
+    def __init__(self, stream: BinaryIO):
+        self._stream: Any = stream
+        self._lines: collections.deque[bytes] = collections.deque()
+        self._begun: list[bytes] = []  # of the last line
+
+    def __next__(self) -> bytes:
+        while not self._lines:
+            piece = self._stream.read1(_PIECE)
+            if not piece:
+                last, self._begun = b"".join(self._begun), []
+                if not last:
+                    raise StopIteration
+                return last
+            end, *others = piece.split(b"\n")
+            self._begun.append(end)
+            if others:
+                self._lines += [b"".join(self._begun), *others]
+                self._begun = [self._lines.pop()]
+        return self._lines.popleft()
+
+    def more(self, seconds: float) -> bool:
+        try:
+            return bool(self._lines or select.select([self._stream], [], [], seconds)[0])
+        except OSError:  # no file of the system; or a pipe of Windows
+            return True
+
+
+def read_lines(texts: list[str] | None, file: pathlib.Path | None) -> Lines:
     """Gives the texts of the arguments, or the lines of a file or of stdin as they come.
 
     Mistakes are found by the call, before a model is loaded.
@@ -301,7 +349,7 @@ def read_lines(texts: list[str] | None, file: pathlib.Path | None) -> Iterator[s
     if texts and file:
         raise ValueError("texts and --file were both given; give one of them")
     if texts:  # bytes that are not UTF-8 come as half surrogate pairs
-        return _decoded("TEXT", (text.encode("utf-8", "surrogateescape") for text in texts))
+        return Lines(_decoded("TEXT", (text.encode("utf-8", "surrogateescape") for text in texts)))
     if file:
         return _lines(file.open("rb"))
     if sys.stdin is None:  # as in `zoo translate MODEL <&-`
@@ -314,12 +362,28 @@ def read_lines(texts: list[str] | None, file: pathlib.Path | None) -> Iterator[s
 def read_whole(file: pathlib.Path) -> str:
     r"""The text of a file, decoded as `read_lines` decodes its lines, with \n at the line ends."""
     with file.open("rb") as stream:
-        return "".join(_decoded(stream.name, stream)).replace("\r\n", "\n")
+        return _whole(stream)
 
 
-def _lines(stream: BinaryIO) -> Iterator[str]:
+def read_piped() -> str:
+    """The text of stdin, without its last line end, which `echo` adds; empty if stdin is a terminal or closed."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return ""
+    return _whole(sys.stdin.buffer).removesuffix("\n")
+
+
+def _whole(stream: BinaryIO) -> str:
+    return "".join(_decoded(_name(stream), stream)).replace("\r\n", "\n")
+
+
+def _lines(stream: BinaryIO) -> Lines:
     """Decoded lines without their ends."""
-    return (line.rstrip("\r\n") for line in _decoded(getattr(stream, "name", "<stdin>"), stream))
+    lines = _Stream(stream)
+    return Lines((line.rstrip("\r\n") for line in _decoded(_name(stream), lines)), lines.more)
+
+
+def _name(stream: BinaryIO) -> str:
+    return getattr(stream, "name", "<stdin>")
 
 
 def _decoded(name: str, lines: Iterable[bytes]) -> Iterator[str]:
@@ -341,11 +405,6 @@ def _decoded(name: str, lines: Iterable[bytes]) -> Iterator[str]:
                 typer.echo(f"zoo: warning: {told}", err=True)
             warned = True
         yield text
-
-
-def lines_at_once(texts: list[str] | None, file: pathlib.Path | None, batch_size: int) -> int:
-    """How many lines to gather before the model gets them: one at a terminal, where somebody waits for the answer."""
-    return 1 if not texts and file is None and sys.stdin.isatty() else 16 * batch_size
 
 
 def threads_for(texts: list[str] | None, file: pathlib.Path | None = None) -> int:

@@ -9,6 +9,7 @@ import typer
 
 from ..answering import answers
 from .shared import (
+    LINES,
     PICTURES,
     CommandOfTexts,
     ModelPath,
@@ -17,7 +18,6 @@ from .shared import (
     app,
     check_model,
     kind_and_command,
-    lines_at_once,
     load,
     load_as,
     model_name,
@@ -83,7 +83,7 @@ def translate(
             found = (f"{each.score:.4f}\t" * scores + one_line(each.text) for each in (best, *best.alternatives))
             return "\n".join(found) + "\n" * (n_best > 1)
 
-        for chunk in answers(translated, lines, lines_at_once(texts, file, batch_size), batch_size, threads):
+        for chunk in answers(translated, lines, LINES * batch_size, batch_size, threads, lines.more):
             typer.echo("\n".join(chunk))
 
 

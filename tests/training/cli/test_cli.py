@@ -7,6 +7,8 @@ import pathlib
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 import tomllib
@@ -140,16 +142,21 @@ class TestAnswers:
         found, _ = self.call(["a", "b"], 4, 1, 2, wait=lambda batch: both.wait())
         assert found == [["A", "B"]]
 
-    def test_at_a_terminal_a_line_is_answered_before_the_next_is_read(self):
+    def test_what_has_come_is_answered_before_more_is_waited_for(self):
+        """As of `tail --follow`; but texts that come soon are answered together."""
         read = []
 
         def lines():
-            for text in "abc":
+            for text in "abcdefg":
                 read.append(text)
                 yield text
 
-        for number, found in enumerate(answers(list, lines(), 1, 64), 1):
-            assert (found, len(read)) == (["abc"[number - 1]], number)
+        def more(seconds):
+            assert 0 <= seconds <= 0.05
+            return read[-1] not in "be"
+
+        found = [("".join(each), len(read)) for each in answers(list, lines(), 2, 64, 1, more)]
+        assert found == [("ab", 2), ("cd", 5), ("e", 5), ("fg", 7)]
 
     def test_an_error_ends_it(self):
         def refuse(batch):
@@ -765,6 +772,18 @@ class TestProcess:
         finished = zoo_command("translate", MODEL, cwd=trained, input="fade7\n\nb0")
         assert (finished.returncode, finished.stdout, finished.stderr) == (0, "7EDAF\n\n0B\n", "")
 
+    def test_a_line_of_a_pipe_is_answered_before_the_pipe_ends(self, trained):
+        """As of `tail --follow`."""
+        command = [pathlib.Path(sys.executable).with_name("zoo"), "translate", MODEL]
+        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        with subprocess.Popen(command, cwd=trained, **pipes) as process:
+            late = threading.Timer(300, process.kill)
+            late.start()
+            for text, answer in (("fade7", "7EDAF"), ("b0", "0B")):
+                process.stdin.write(f"{text}\n")
+                assert process.stdout.readline() == f"{answer}\n"
+            late.cancel()
+
     def test_a_closed_stdin_is_a_mistake_of_one_line(self, tmp_path, zoo_command):
         finished = zoo_command("attend", MODELS / "dates", cwd=tmp_path, preexec_fn=lambda: os.close(0))
         assert (finished.returncode, finished.stdout) == (2, "")
@@ -803,9 +822,28 @@ def test_lines_are_without_their_ends_and_the_first_without_a_byte_order_mark(tm
     told = f"zoo: warning: {tmp_path / 'lines'}:2: not UTF-8; broken bytes are read as U+FFFD\n"
     assert capsys.readouterr().err == told
     assert list(read_lines(["a\n", "b\udcff"], None)) == ["a\n", "b\ufffd"]
+    long = ["x" * 200_000, "", "y" * 65_535, "z" * 65_536, "end"]
+    (tmp_path / "lines").write_text("\n".join(long))
+    assert list(read_lines(None, tmp_path / "lines")) == long
     (tmp_path / "lines").write_text("a\nb\n", "utf-16")
     with pytest.raises(ValueError, match=r"lines: UTF-16, and not UTF-8; .* iconv -f UTF-16 -t UTF-8"):
         list(read_lines(None, tmp_path / "lines"))
+
+
+def test_a_pipe_tells_whether_more_lines_have_come():
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb") as stream, open(write_end, "wb", buffering=0) as writer:
+        lines = shared._lines(stream)
+        assert not lines.more(0)
+        writer.write(b"a\nb\xc3")
+        assert (next(lines), lines.more(0)) == ("a", False)
+        writer.write(b"\xa9\r\n\nc")
+        assert lines.more(0)
+        assert (next(lines), lines.more(0)) == ("bé", True)
+        assert (next(lines), lines.more(0)) == ("", False)
+        writer.close()
+        assert lines.more(0)  # the end
+        assert list(lines) == ["c"]
 
 
 def test_chunks_hold_every_line_once_in_order():

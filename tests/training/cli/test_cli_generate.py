@@ -1,7 +1,10 @@
 """The command line of language models."""
 
+import types
+
 import pytest
 from command_line import pictures, refuses, run, succeeds
+from zoo_training.cli.shared import read_piped
 
 import zoo
 from zoo import TextGenerator, Translator
@@ -68,6 +71,14 @@ class TestGenerate:
         (tmp_path / "prompt.txt").write_text("ab\nc\n")
         expected = zoo.load(saved)(["ab\nc\n"], seed=0)[0]
         assert succeeds("generate", saved, "--file", tmp_path / "prompt.txt", "--seed", 0) == f"ab\nc\n{expected}\n"
+
+    def test_a_prompt_that_is_piped_in_loses_the_line_end_that_echo_adds(self, saved, monkeypatch):
+        expected = zoo.load(saved)(["ab\nc"], seed=0)[0]
+        assert succeeds("generate", saved, "--seed", 0, stdin="ab\r\nc\r\n") == f"ab\nc{expected}\n"
+        assert succeeds("generate", saved, "-n", 0, stdin="ab\n\n") == "ab\n\n"
+        assert succeeds("generate", saved, "b", "-n", 0, stdin="a") == "b\n"  # stdin is not read
+        monkeypatch.setattr("sys.stdin", types.SimpleNamespace(isatty=lambda: True))
+        assert read_piped() == ""
 
     def test_a_prompt_of_another_encoding(self, saved, tmp_path):
         (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfab\r\nc\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from zoo.decoding.logits import log_normalizer, top_k
@@ -441,7 +440,7 @@ def _from_likeliest(
     probabilities = tf.where(tf.range(tf.shape(ids)[1]) < ranks[:, None], probabilities, 0.0)
     share = _total(probabilities)  # (B,)
     # top_p is a share of the total probability of the top_k tokens; the total of all tokens is 1.
-    kept = _nucleus(probabilities, tf.where(top_p < 1, top_p * tf.where(by_rank, share, 1.0), np.inf))
+    kept = _nucleus(probabilities, tf.where(top_p < 1, top_p * tf.where(by_rank, share, 1.0), float("inf")))
     token = tf.gather(ids, _place(kept, chance * _total(kept)), batch_dims=1)
     if size <= _FEW:
         return token

@@ -720,7 +720,6 @@ class TestUnfinishedRuns:
         infer_files(Request(upper, "in.txt", "out.txt"))
         assert (place / "out.txt").read_text() == ">A\n\n"
 
-    @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
     def test_a_part_is_on_the_disk_before_it_has_its_name(self, place, monkeypatch):
         """After a power cut, an empty part would say that its rows are done."""
         on_disk = []
@@ -729,6 +728,7 @@ class TestUnfinishedRuns:
             file.write(b"whole")
         assert on_disk == [(5, False)]
 
+    @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
     def test_processes_can_print_although_their_log_cannot_grow(self):
         errors, printing = os.pipe()
         with FULL.open("ab", buffering=0) as log:

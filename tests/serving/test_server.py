@@ -411,30 +411,34 @@ class TestErrors:
         assert served.ask("POST", "/v1/models/tiny:predict", b"", [("Content-Length", "101")])[0] == 413
         assert served.post("tiny:predict", {"inputs": [[1, 2, 3]]})[0] == 200
 
-    def test_bodies_that_are_too_large_together(self, running, saved):
+    def test_bodies_that_are_too_large_together(self, running, saved, monkeypatch):
+        monkeypatch.setattr(app, "_LEAST_AT_ONCE", 0)
         served = running(limits={"max_body": 100}, tiny=saved / "2")
         path, asked = "/v1/models/tiny:predict", {"inputs": [[1, 2, 3]]}
 
-        async def together(headers, *bodies):
+        async def together(served, number):
             """The answer to a request, and the status of those whose bodies are there but for their ends."""
             ends = asyncio.Event()
-            open_ = [
-                asyncio.ensure_future(served.ask_in_loop("POST", path, body, headers, ends=ends)) for body in bodies
-            ]
+            full = [served.ask_in_loop("POST", path, b" " * 100, ends=ends) for _ in range(number)]
+            open_ = [*map(asyncio.ensure_future, full)]
             await asyncio.sleep(0.1)
             answer = await served.ask_in_loop("POST", path, asked)
             ends.set()
             return answer, [status for status, *_ in await asyncio.gather(*open_)]
 
-        (status, headers, said), others = asyncio.run(together((), *[b" " * 100] * 8))
+        (status, headers, said), others = asyncio.run(together(served, 8))
         assert (status, headers[b"retry-after"], set(others)) == (503, b"1", {400})
-        assert said == {"error": "The requests that are open have 800 bytes already; ask again"}
+        assert said == {"error": "The bodies of all requests have 800 bytes at most; ask again"}
         assert served.ask("POST", path, asked)[0] == 200  # they are gone
-        assert asyncio.run(together((), *[b" " * 100] * 7))[0][0] == 200
+        assert asyncio.run(together(served, 7))[0][0] == 200
+        monkeypatch.setattr(app, "_LEAST_AT_ONCE", 1000)  # many small ones are no danger
+        served = running(limits={"max_body": 100}, tiny=saved / "2")
+        assert asyncio.run(together(served, 9))[0][0] == 200
 
     def test_a_packed_body_counts_twice_among_those_that_are_open(self, running, saved, monkeypatch):
         """Both forms are in memory."""
         monkeypatch.setattr(app, "_LARGEST_AT_ONCE", 1)
+        monkeypatch.setattr(app, "_LEAST_AT_ONCE", 0)
         served = running(limits={"max_body": 100}, tiny=saved / "2")
         answer = served.ask("POST", "/v1/models/tiny:predict", gzip.compress(b" " * 99), [("Content-Encoding", "gzip")])
         assert answer[0] == 503

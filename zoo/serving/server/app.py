@@ -43,6 +43,7 @@ _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]  # all g
 _TOO_LARGE = "PAYLOAD_TOO_LARGE"  # the server has no such limit
 _STATUS = HTTP_STATUS | {_TOO_LARGE: 413}
 _LARGEST_AT_ONCE = 8  # bodies of the largest size that are in memory at once
+_LEAST_AT_ONCE = 16 << 20  # bytes of bodies that may always be there: many small ones, where the largest is small
 _PIECE = 1 << 16  # bytes of an answer that are sent at once
 
 
@@ -92,7 +93,7 @@ def build_app(
         models: what is served.
         batcher: what runs it.
         metrics: what is counted.
-        max_body: the most bytes of a request's body; eight times as many may be in memory at once.
+        max_body: the most bytes of a request's body; of all bodies in memory, eight times as many, or 16 MiB.
         timeout: how many seconds a request may take, from its head on; of a stream, each event.
         cors: the origins whose pages may read answers; "*" for all.
         stopping: when it is set, all requests end with an error that says so; None for never.
@@ -179,7 +180,7 @@ class _Memory:
         def take(size: int) -> None:
             nonlocal mine
             if self.taken + size > self.most:
-                raise Refusal("UNAVAILABLE", f"The requests that are open have {self.most} bytes already; ask again")
+                raise Refusal("UNAVAILABLE", f"The bodies of all requests have {self.most} bytes at most; ask again")
             self.taken += size
             mine += size
 
@@ -206,7 +207,7 @@ class _Api:
     ):
         self.models, self.batcher, self.metrics = models, batcher, metrics
         self.max_body, self.timeout, self.stopping = max_body, timeout, stopping
-        self.memory = _Memory(_LARGEST_AT_ONCE * max_body)
+        self.memory = _Memory(max(_LARGEST_AT_ONCE * max_body, _LEAST_AT_ONCE))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, which is in memory until the client has its answer."""

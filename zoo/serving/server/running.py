@@ -39,7 +39,7 @@ class Settings:
         operation_threads: how many threads an operation may use.
         max_batch_rows: the most rows of a batch, and of a request.
         batch_wait: how many seconds a request waits for others to share its batch although a thread is free.
-        max_body: the most bytes of a request's body; eight times as many may be in memory at once.
+        max_body: the most bytes of a request's body; of all bodies in memory, eight times as many, or 16 MiB.
         timeout: how many seconds a request may take, and how many a client may leave a piece of its answer unread.
         poll: every how many seconds the models' folders are looked into.
     """

@@ -106,7 +106,7 @@ class SeveralPairs(pydantic.RootModel[tuple[Annotated[PairCorpora, Field(discrim
         found = self.root[0].read(split)
         if "_train" in self.__dict__ and split not in self._compared:
             self._compared.add(split)
-            for number, corpus in enumerate(self._others, 1):
+            for number, corpus in enumerate(self.others, 1):
                 warn_of_overlap(f"'train' of corpus.{number}", corpus.read("train"), split, found)
         return found
 
@@ -116,7 +116,7 @@ class SeveralPairs(pydantic.RootModel[tuple[Annotated[PairCorpora, Field(discrim
         return set()
 
     @cached_property
-    def _others(self) -> list[PairCorpus]:
+    def others(self) -> list[PairCorpus]:
         """The corpora but the first, such that nothing is held out of them."""
         nothing = {"validation_pairs": 0, "test_pairs": 0}
         return [  # a copy shares its storage
@@ -125,7 +125,7 @@ class SeveralPairs(pydantic.RootModel[tuple[Annotated[PairCorpora, Field(discrim
 
     @cached_property
     def _train(self) -> Pairs:
-        found = [corpus.read("train") for corpus in (self.root[0], *self._others)]
+        found = [corpus.read("train") for corpus in (self.root[0], *self.others)]
         keys = [_key_of(pairs) for pairs in found]
         stored = any(is_stored(pairs.sources) for pairs in found)
         for number, (corpus, pairs) in enumerate(zip(self.root, found, strict=True)):

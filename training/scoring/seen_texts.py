@@ -28,7 +28,7 @@ def about_seen_texts(corpus: Any, split: str, trained: Any) -> str | None:
         split: its split.
         trained: the corpus that the model was trained on.
     """
-    several = [trained.root[0], *trained._others] if isinstance(trained, SeveralPairs) else [trained]
+    several = [trained.root[0], *trained.others] if isinstance(trained, SeveralPairs) else [trained]
     parts = [part for part in several if isinstance(part, FilePairs | FileLabels | FileTexts)]
     if not parts:
         return None
@@ -36,19 +36,20 @@ def about_seen_texts(corpus: Any, split: str, trained: Any) -> str | None:
     wanted = set(given)
     seen: set[Any] = set()
     # What these warn of was said when the model was trained.
-    told = logging.getLogger("zoo_training.corpora")
-    level = told.level
-    told.setLevel(logging.ERROR)
+    log = logging.getLogger("zoo_training.corpora")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    not_known = f"it is not known whether the model was trained on texts of {split!r}"
     try:
         for part in parts:
             for file in part.train if isinstance(part.train, tuple) else [part.train]:
-                if not expanded(file).exists() or expanded(file).is_fifo() or expanded(file).is_char_device():
-                    return f"whether {split} texts were trained on is not known: {file} is not there"
+                if not (expanded(file).is_file() or expanded(file).is_dir()):  # a pipe has been read
+                    return f"{not_known}: {file} is not there any more, or is no file"
             seen.update(text for text in _texts(part, "train") if text in wanted)
     except (CorpusError, OSError) as error:
-        return f"whether {split} texts were trained on is not known: {error}"
+        return f"{not_known}: {error}"
     finally:
-        told.setLevel(level)
+        log.setLevel(level)
     if not seen:
         return None
     example = next(text for text in given if text in seen)

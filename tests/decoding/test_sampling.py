@@ -83,9 +83,12 @@ class TestDistribution:
         shares = np.cumsum(np.bincount(ids, minlength=len(probabilities)))[::60] / rows
         np.testing.assert_allclose(shares, np.cumsum(probabilities)[::60], atol=0.035)  # some four deviations
 
-    @pytest.mark.parametrize(("spread", "top_p"), [(1.5, 1.0), (1.5, 0.6), (0.7, 0.999), (4.0, 0.9999)])
+    @pytest.mark.parametrize(("spread", "top_p"), [(1.5, 1.0), (1.5, 0.6), (0.7, 0.999), (4.0, 0.9999), (0.0, 0.9)])
     def test_each_chance_draws_the_token_that_it_falls_on(self, spread, top_p):
-        """In the order of ranks where only the likeliest are left, else in that of ids; 9 blocks of tokens."""
+        """In the order of ranks where only the likeliest are left, else in that of ids; 9 blocks of tokens.
+
+        Without a spread, all tokens are in one bin of the histogram.
+        """
         # Rounded, so that logits are equal or differ by more than rounding does.
         logits, rows = np.random.default_rng(1).normal(0, spread, 2_200).round(4).astype("float32"), 1_500
         chances = np.linspace(0, 1, rows, endpoint=False, dtype="float32")

@@ -976,12 +976,13 @@ class TestProcess:
         assert code == 0
         assert "Traceback" not in log
 
-    def test_a_third_ctrl_c_does_not_wait_for_what_is_computed(self, process, saved):
+    @pytest.mark.parametrize("pause", [1, 0.005], ids=["when all clients are gone", "while they leave"])
+    def test_a_third_ctrl_c_does_not_wait_for_what_is_computed(self, process, saved, pause):
         served = process(f"tiny={saved / '2'}")
         with concurrent.futures.ThreadPoolExecutor(1) as client:
             answer = client.submit(served.post, {"signature_name": "count", "inputs": [10**9]})  # for an hour
-            for _ in range(3):
-                time.sleep(1)
+            for wait in (1, 1, pause):
+                time.sleep(wait)
                 served.process.send_signal(signal.SIGINT)
             _, log = served.process.communicate(timeout=60)
             assert answer.result() == (503, {"error": "The server is stopping"})

@@ -120,6 +120,8 @@ def serve(
         finally:
             for each, handler in before.items():  # another Ctrl-C need not wait for a version that is being loaded
                 signal.signal(each, handler or signal.SIG_DFL)
+            if server.force_exit:  # a third signal, which came before uvicorn was done
+                raise KeyboardInterrupt
             models.stop()
             batcher.close()
             _LOG.info("stopped")
@@ -211,6 +213,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None], stopping: asyncio.Event, timeout: float):
         super().__init__(config)
         self._announce, self._stopping, self._timeout = announce, stopping, timeout
+        self._signals = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -219,9 +222,10 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """At a second signal, every request ends with an error; at a third, uvicorn breaks off the connections."""
-        if not self.should_exit:
+        self._signals += 1
+        if self._signals == 1:
             super().handle_exit(sig, frame)
-        elif not self._stopping.is_set():
+        elif self._signals == 2:
             self._loop.call_soon_threadsafe(self._end_requests)
         else:
             self.force_exit = True

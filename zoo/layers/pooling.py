@@ -71,8 +71,9 @@ class SequencePooling(_Pooling):
         if self.kind == "first":
             return ops.sum(ops.where(mask[:, :1], inputs[:, :1], 0), axis=1)  # (B, D): 0 if T is 0, too
         if self.kind == "max":
-            # Without `initial`, Keras refuses an empty batch.
-            largest = ops.max(ops.where(mask, inputs, -float("inf")), axis=1, initial=-float("inf"))  # (B, D)
+            if 0 in inputs.shape:  # which `ops.max` refuses; with its `initial`, it fails on a GPU with PyTorch
+                return ops.sum(inputs, axis=1)  # (B, D): nothing, or zeros
+            largest = ops.max(ops.where(mask, inputs, -float("inf")), axis=1)  # (B, D)
             return ops.where(ops.any(mask, axis=1), largest, 0)
         tokens = ops.maximum(ops.sum(ops.cast(mask, "float32"), axis=1), 1.0)  # (B, 1)
         total = ops.sum(ops.where(mask, at_least_float32(inputs), 0), axis=1)  # (B, D)

@@ -111,7 +111,7 @@ def serve(
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         server = _Server(config, lambda: announce(url, models.loaded()), stopping, settings.timeout)
         # uvicorn stops on these signals, and then sends them again to the handlers from before: a stop is no failure.
-        before = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGINT, signal.SIGTERM)}
+        before = {each: signal.signal(each, server.handle_late) for each in (signal.SIGINT, signal.SIGTERM)}
         models.start(settings.poll)
         try:
             with about_port(host, port):  # two servers can bind one port, but only one can listen
@@ -213,7 +213,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None], stopping: asyncio.Event, timeout: float):
         super().__init__(config)
         self._announce, self._stopping, self._timeout = announce, stopping, timeout
-        self._signals = 0
+        self._signals = self._late = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -229,6 +229,12 @@ class _Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(self._end_requests)
         else:
             self.force_exit = True
+
+    def handle_late(self, sig: int, frame: FrameType | None) -> None:
+        """When uvicorn is done: it sends the first signal again, and a third one counts here, too."""
+        if self.should_exit:
+            self._late += 1
+            self.force_exit = self._signals + self._late > 3
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         connections: Any = self.server_state.connections

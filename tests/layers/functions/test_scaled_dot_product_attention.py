@@ -667,6 +667,20 @@ def test_xla_for_a_cpu_takes_blocks_from_so_many_tokens_on(arrays, monkeypatch, 
     assert np.isnan(call(query, key, value)).any() != in_blocks
 
 
+@pytest.mark.parametrize("unknown", [False, True], ids=["known sizes", "unknown sizes"])
+def test_a_gpu_takes_blocks_for_more_scores_than_a_processor(monkeypatch, unknown):
+    monkeypatch.setattr(keras.distribution, "list_devices", lambda kind: ["gpu:0"] if kind == "gpu" else [])
+
+    def is_large(*sizes):
+        batch, heads, length = sizes
+        spec = tf.TensorSpec((None, heads, None, 1) if unknown else (batch, heads, length, 1))
+        call = tf.function(lambda q, k: MODULE._is_large(q, k, None), input_signature=[spec] * 2, autograph=False)
+        return bool(call(*[tf.zeros((batch, heads, length, 1))] * 2))
+
+    assert not is_large(4, 16, 2048)  # 2**28 scores
+    assert is_large(4, 17, 2048)
+
+
 @pytest.mark.parametrize("lengths", [(16, 48), (48, 16)])
 @pytest.mark.parametrize("unknown", [(), (0,), (1,), (2,), (0, 1, 2)], ids=lambda axes: f"unknown {axes}")
 def test_many_scores_are_large_but_not_where_one_length_fits_a_block(lengths, unknown, monkeypatch):

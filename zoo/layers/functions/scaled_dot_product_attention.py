@@ -25,8 +25,9 @@ from zoo.layers.functions.masks import LOWEST, AttentionMask, softmax
 from zoo.layers.functions.random import DropoutMask
 from zoo.layers.functions.tensors import Tensor, at_least_float32, compiled_by_xla, heads_first, positions_first
 
-# More scores than this, over the batch and all heads, are computed in blocks: 2**26 of them are 256 MiB.
-LARGE = 2**26
+# More scores than this, over the batch and all heads, are computed in blocks: 2**26 of them are 256 MiB. On a GPU,
+# where loops over blocks start many small kernels, it is 1 GiB. (`benchmarks/notes.md`, long_attention.py)
+LARGE, LARGE_ON_GPU = 2**26, 2**28
 # From this many tokens on, XLA computes in blocks if there is no GPU: a training step with strips takes up to 1.3 times
 # as long. In a graph, strips are faster than blocks. (`benchmarks/notes.md`, attention.py)
 LONG_UNDER_XLA = 2048
@@ -345,14 +346,16 @@ def _is_large(query: Tensor, key: Tensor, blockwise: bool | None) -> Any:
     bound = _MAX_LENGTH.get()
     if (bound is not None and bound <= BLOCK) or any(size is not None and size <= BLOCK for size in sizes[1:]):
         return False  # at these lengths the scores are no larger than a model's other activations
+    on_gpu = bool(keras.distribution.list_devices("gpu"))
     long = None not in sizes[1:] and min(sizes[1:]) >= LONG_UNDER_XLA
-    if long and compiled_by_xla(query) and not keras.distribution.list_devices("gpu"):
+    if long and not on_gpu and compiled_by_xla(query):
         return True
+    most = LARGE_ON_GPU if on_gpu else LARGE
     if None not in sizes:
-        return batch * heads * length * memory_length > LARGE
+        return batch * heads * length * memory_length > most
     # As floats: the product may exceed 2**31.
     dynamic = ops.shape(query)[0], heads, ops.shape(query)[2], ops.shape(key)[2]
-    return ops.prod([ops.cast(size, "float32") for size in dynamic]) > LARGE
+    return ops.prod([ops.cast(size, "float32") for size in dynamic]) > most
 
 
 def scaled_dot_product_attention(
@@ -382,7 +385,8 @@ def scaled_dot_product_attention(
         return_weights: whether to return the weights too (before dropout), which takes the whole matrix.
         blockwise: True computes blocks of 512 x 512 scores with a running softmax, and computes them again for the
             gradient, which cannot be differentiated again. False never does. None decides: blocks for
-            more than 2**26 scores (256 MiB), and under XLA without a GPU from 2,048 tokens on.
+            more than 2**26 scores (256 MiB), and under XLA from 2,048 tokens on; on a machine with a GPU, blocks for
+            more than 2**28 scores (1 GiB).
         hand_gradient: whether the whole matrix gets a gradient written by hand, which is faster. It is a custom
             gradient, which a SavedModel could not keep. Blocks always have one, except in `forward_only`, and so has a
             graph that holds both ways because it does not know its lengths.

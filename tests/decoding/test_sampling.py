@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from zoo.decoding import Sampling, generate, greedy, sample
-from zoo.decoding.sampling import _STEP, _mixed, counted_uniform, draw, random_streams
+from zoo.decoding.token_choice import _STEP, _mixed, counted_uniform, draw, random_streams
 from zoo.models import GPT, RNNSeq2Seq
 
 END = 3

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo.decoding.logits import hidden_and_logits
-from zoo.decoding.sampling import COLD, HOTTEST
+from zoo.decoding.token_choice import COLD, HOTTEST
 from zoo.text.tokenizer import END, PADDING
 
 NEXT = 20  # how many tokens `next_tokens` gives

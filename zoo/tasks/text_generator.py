@@ -21,7 +21,8 @@ from zoo.decoding import (
     score_tokens,
 )
 from zoo.decoding.loop import in_halves
-from zoo.decoding.sampling import counted_uniform, draw, last_window, random_streams
+from zoo.decoding.sampling import last_window
+from zoo.decoding.token_choice import counted_uniform, draw, random_streams
 from zoo.layers.functions import forward_only
 from zoo.tasks.protocol import check_texts, rows_of_batches
 from zoo.tasks.settings import DEFAULTS, LONGEST_STOP, MOST_STOPS, SETTINGS, STOP_SEPARATOR, check_settings

@@ -1,7 +1,7 @@
 """Every layer of the zoo on another backend of Keras gives what it gives on TensorFlow: `make test-torch`.
 
-On TensorFlow almost all of it is skipped: the tests of each layer prove more there. The file imports only Keras, except
-for gradients, for which Keras has no function.
+`KERAS_BACKEND=jax` runs it on JAX, if that is installed. On TensorFlow almost all of it is skipped: the tests of each
+layer prove more there. The file imports only Keras, except for gradients, for which Keras has no function.
 """
 
 import os
@@ -66,6 +66,15 @@ def gradients(function, variables, tensors):
             tape.watch(tensors)
             loss = function(*tensors)
         results = tape.gradient(loss, [*(variable.value for variable in variables), *tensors])
+    elif BACKEND == "jax":
+        import jax
+
+        def loss_of(values, tensors):
+            with keras.StatelessScope(list(zip(variables, values, strict=True))):
+                return function(*tensors)
+
+        of_variables, of_tensors = jax.grad(loss_of, (0, 1))([variable.value for variable in variables], tensors)
+        results = [*of_variables, *of_tensors]
     else:
         import torch
 
@@ -368,13 +377,19 @@ def test_masks_of_empty_axes(rows, length, memory_length):
 
 @elsewhere
 def test_gradients_in_blocks_refuse_to_be_differentiated_again():
-    import torch
-
     arrays = [np.random.default_rng(0).normal(size=(1, 3, 2, 4)).astype("float32") for _ in range(3)]
 
+    def total(*inputs):
+        return ops.sum(scaled_dot_product_attention(*inputs, blockwise=True) ** 2)
+
     def of_gradient(*inputs):
-        total = ops.sum(scaled_dot_product_attention(*inputs, blockwise=True) ** 2)
-        return ops.sum(torch.autograd.grad(total, inputs[0], create_graph=True)[0] ** 2)
+        if BACKEND == "jax":
+            import jax
+
+            return ops.sum(jax.grad(total)(*inputs) ** 2)
+        import torch
+
+        return ops.sum(torch.autograd.grad(total(*inputs), inputs[0], create_graph=True)[0] ** 2)
 
     with pytest.raises(NotImplementedError, match="The gradient of attention in blocks cannot be differentiated again"):
         gradients(of_gradient, [], arrays)

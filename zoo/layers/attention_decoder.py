@@ -8,7 +8,7 @@ from keras import ops
 from zoo.layers.checks import check_built, check_positive, check_width
 from zoo.layers.functions.axes import token_mask
 from zoo.layers.functions.recurrence import recur
-from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen, scores_dtype
+from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, keep_frozen, scores_dtype
 from zoo.layers.recurrent_cells import make_cell
 from zoo.layers.scored_attention import ScoredAttention
 
@@ -174,8 +174,8 @@ class AttentionDecoder(keras.layers.Layer):
     ) -> Any:
         """Teacher forcing: all steps, given the correct previous tokens; see the class."""
         self._check_call(inputs, initial_states, memory, return_attention_scores)
-        inputs_mask = getattr(inputs, "_keras_mask", None)  # (B, T)
-        mask = getattr(memory, "_keras_mask", None) if mask is None else mask  # (B, S)
+        inputs_mask = attached_mask(inputs)  # (B, T)
+        mask = attached_mask(memory) if mask is None else mask  # (B, S)
         prepared = self.prepare(memory, mask)
         initial_states = [ops.cast(state, self.compute_dtype) for state in initial_states]
         projected = self.recurrent_cell.project(inputs, self._token_columns)  # (B, T, G)
@@ -216,7 +216,7 @@ class AttentionDecoder(keras.layers.Layer):
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Any:
         """The mask of the inputs, for the states and the contexts."""
         # Keras passes the argument `mask`, the memory's, as `previous_mask`.
-        mask = getattr(inputs, "_keras_mask", None)
+        mask = attached_mask(inputs)
         return mask, mask
 
     def compute_output_shape(

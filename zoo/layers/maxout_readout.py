@@ -8,7 +8,7 @@ from keras import ops
 
 from zoo.layers.checks import check_positive, check_rate, check_width
 from zoo.layers.dropout import Dropout
-from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen
+from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, keep_frozen
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -69,7 +69,7 @@ class MaxoutReadout(keras.layers.Layer):
 
     def compute_mask(self, inputs: list, previous_mask: Any = None) -> Any:
         """The first mask that an input has."""
-        masks = [getattr(each, "_keras_mask", None) for each in inputs]
+        masks = [attached_mask(each) for each in inputs]
         return next((mask for mask in masks if mask is not None), None)
 
     def compute_output_shape(self, input_shapes: Sequence[Shape]) -> Shape:

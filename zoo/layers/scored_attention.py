@@ -9,7 +9,7 @@ from keras import ops
 from zoo.layers.checks import check_inputs
 from zoo.layers.functions.axes import AttentionAxes, allowed
 from zoo.layers.functions.masks import AttentionMask, both, masked_softmax
-from zoo.layers.functions.tensors import Shape, Tensor, scores_dtype
+from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, scores_dtype
 
 _AXES = AttentionAxes(3)
 
@@ -119,7 +119,7 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
     def compute_mask(self, query: Tensor, previous_mask: Tensor | None) -> Tensor | None:
         """The query's implicit mask, for the context."""
         # Not `previous_mask`, which is `mask` if one was given.
-        return getattr(query, "_keras_mask", None)
+        return attached_mask(query)
 
     def compute_output_shape(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> Shape:
         """The context's shape `(B, T, D)`."""

@@ -17,7 +17,7 @@ from zoo.layers.checks import (
 from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward, check_activation, serialized_activation
 from zoo.layers.functions.axes import token_mask
-from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen, scores_dtype
+from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, keep_frozen, scores_dtype, without_mask
 from zoo.layers.masked_layer import MaskedLayer
 from zoo.layers.multi_head_attention import MultiHeadAttention
 
@@ -158,9 +158,9 @@ class TransformerLayer(keras.layers.Layer):
 
         Left there, the attention would take the attached mask for the queries too, even if another one was given.
         """
-        attached = getattr(inputs, "_keras_mask", None)
+        attached = attached_mask(inputs)
         if attached is not None:
-            inputs = ops.reshape(inputs, ops.shape(inputs))
+            inputs = without_mask(inputs)
         if mask is not None and len(mask.shape) == 3:  # (B, T, T)
             return inputs, {"attention_mask": mask, "value_mask": attached}
         return inputs, {"value_mask": attached if mask is None else token_mask(mask, inputs, name)}  # (B, T)
@@ -168,7 +168,7 @@ class TransformerLayer(keras.layers.Layer):
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Any:
         """A mask of tokens goes on, a mask of pairs does not: then the one that Keras attached to the inputs does."""
         if previous_mask is not None and len(previous_mask.shape) == 3:
-            return getattr(inputs, "_keras_mask", None)
+            return attached_mask(inputs)
         return token_mask(previous_mask, inputs)
 
     def _residual(self, part: Any, norm: keras.layers.Layer, inputs: Tensor, training: bool | None = None) -> Tensor:

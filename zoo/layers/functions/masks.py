@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from zoo.layers.functions.axes import AttentionAxes, token_mask
-from zoo.layers.functions.tensors import Tensor, at_least_float32, scores_dtype
+from zoo.layers.functions.tensors import Tensor, at_least_float32, attached_mask, scores_dtype
 
 # Used instead of minus infinity, in float32 and float64. For a query that may attend to nothing, minus infinity would
 # give inf - inf = NaN.
@@ -270,7 +270,7 @@ def pairs_mask(mask: Tensor | None, inputs: Tensor, causal: bool = False) -> Ten
 def tokens_mask(inputs: Tensor, mask: Tensor | None) -> Tensor | None:
     """The mask that the context carries on: a mask of tokens is kept, a mask of pairs is not."""
     is_of_tokens = mask is not None and len(mask.shape) == 2
-    return token_mask(mask, inputs) if is_of_tokens else getattr(inputs, "_keras_mask", None)
+    return token_mask(mask, inputs) if is_of_tokens else attached_mask(inputs)
 
 
 def weights_spec(layer: keras.layers.Layer, inputs: Tensor) -> keras.KerasTensor:

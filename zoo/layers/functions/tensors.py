@@ -1,4 +1,4 @@
-"""Precision, shapes, the order of axes, graph compilation, frozen layers: helpers for several layers."""
+"""Helpers for several layers: precision, shapes, the order of axes, graph compilation, attached masks, frozen layers."""
 
 from typing import Any
 
@@ -60,6 +60,25 @@ def compiled_by_xla(tensor: Tensor) -> bool:
             context = context.outer_context
         graph = getattr(graph, "outer_graph", None)
     return False
+
+
+def attached_mask(tensor: Tensor) -> Tensor | None:
+    """The mask that Keras attached to a tensor, as `Embedding(mask_zero=True)` does; None if it has none.
+
+    Keras has no public name for this. Tensors of JAX take no attributes, so Keras keeps their masks in a table.
+    """
+    if keras.backend.backend() == "jax":
+        from keras.src.backend import get_keras_mask
+
+        return get_keras_mask(tensor)
+    return getattr(tensor, "_keras_mask", None)
+
+
+def without_mask(tensor: Tensor) -> Tensor:
+    """The same numbers as another tensor, to which Keras has attached no mask."""
+    if keras.backend.backend() == "jax":
+        return ops.copy(tensor)  # JAX's reshape returns the tensor itself if the shape stays
+    return ops.reshape(tensor, ops.shape(tensor))
 
 
 def keep_frozen(layer: keras.layers.Layer) -> None:

@@ -1,4 +1,4 @@
-"""Helpers for several layers: precision, shapes, the order of axes, graph compilation, attached masks, frozen layers."""
+"""Helpers for several layers: precision, shapes, the order of axes, compilation, attached masks, frozen layers."""
 
 from typing import Any
 

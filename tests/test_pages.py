@@ -95,6 +95,13 @@ def test_the_site_has_every_page_and_figure_and_loads_nothing_from_elsewhere(tmp
         page.count("<math") > 20
         and "$" not in re.sub(r"<code.*?</code>", "", page, flags=re.DOTALL).split("<article")[1]
     )
+    # A list, a table and code inside an item of a list stay there.
+    found = {
+        name: (tmp_path / "docs" / name / "index.html").read_text() for name in ("import", "operations", "serving")
+    }
+    assert re.search(r"For 4 beams:\s*<ul>", found["import"])
+    assert re.search(r"million parameters took:\s*(</p>\s*)?<table>", found["operations"])
+    assert re.search(r"removed from the ConfigMap\.</p>\s*<div class=\"[^\"]*highlight", found["serving"])
     # Without this one, the theme keeps the light or dark of the first visit.
     assert 'data-md-color-media="(prefers-color-scheme)"' in page
     for file in tmp_path.rglob("*.html"):

@@ -38,6 +38,7 @@ API = {
 }
 IMAGES = (".png", ".svg", ".gif")
 _CODE = re.compile(r"(^ *```.*?^ *```[^\n]*$|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
+_INDENTED = re.compile(r"^```.*?^```$|^( {2,3})(?:```.*?^\1```$|(?=\S))", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 _LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".json": "json"}
@@ -97,12 +98,17 @@ def on_page_markdown(markdown: str, page, **_) -> str:
     markdown = re.sub(
         r"^```math\n(.*?)^```$", lambda found: block_of_math(found[1]), markdown, flags=re.DOTALL | re.MULTILINE
     )
-    parts = _CODE.split(markdown)
+    parts = _CODE.split(_INDENTED.sub(indented_by_four, markdown))
     for place in range(0, len(parts), 2):  # the others are code
         prose = re.sub(r"\$([^$\n]+)\$", lambda found: math(found[1]), parts[place])
         prose = _IMAGE.sub(lambda found: live(found, page) or found[0], prose)
         parts[place] = _LINK.sub(lambda found: f"]({site_link(found[1], uri)})", prose)
     return "".join(parts)
+
+
+def indented_by_four(found: re.Match) -> str:
+    """What stands inside an item of a list: two or three spaces are enough on a forge, Python-Markdown wants four."""
+    return re.sub(f"^{found[1]}", "    ", found[0], flags=re.MULTILINE) if found[1] else found[0]
 
 
 def pages_of(nav) -> list[str]:

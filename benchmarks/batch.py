@@ -140,8 +140,8 @@ def main() -> None:
         recording.headline("a file of texts, with all cores", "CTranslate2", *found[1]["CTranslate2"])
         for what, (_, _, answers) in (("transformer", found), ("`dates`", dates)):
             first, *others = answers
-            same = ", of ".join(f"{name} {sum(map(str.__eq__, answers[first], answers[name])):,}" for name in others)
-            recording.note(f"{what}: of {len(answers[first]):,} answers of {first}, equal are of {same}.")
+            same = [f"{sum(map(str.__eq__, answers[first], answers[name])):,} of {name}" for name in others]
+            recording.note(f"{what}: of {len(answers[first]):,} answers, {' and '.join(same)} equal those of {first}.")
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ def main() -> None:
         timings = race(contestants, arguments.rounds, steps=20)
         recording.table(compared(timings))
         speed = WINDOWS * LENGTH / timings[0].median
-        recording.note(f"The first is {speed:,.0f} characters a second.")
+        recording.note(f"The first row is {speed:,.0f} characters a second.")
         for name in peers:
             best = min((each for each in timings if each.name.startswith(name)), key=lambda each: each.median)
             recording.headline("a training step, small GPT", name, ratio(best, timings[0]))

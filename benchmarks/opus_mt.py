@@ -150,8 +150,8 @@ def same_texts(path: str, converted: str, checkpoint: str, texts: list[str]) -> 
         "`transformers`": transformers_step(checkpoint, texts, 1)(),
     }
     same = {name: sum(map(str.__eq__, ours, theirs)) for name, theirs in others.items()}
-    counts = " and of ".join(f"{name} in {number}" for name, number in same.items())
-    return f"Of {len(texts)} texts ours are those of {counts}."
+    counts = " and ".join(f"those of {name} for {number}" for name, number in same.items())
+    return f"Ours are {counts} of {len(texts)} texts."
 
 
 def main() -> None:

@@ -6,10 +6,7 @@ TensorFlow alone. Phonetisaurus (Novak et al. [2016](https://doi.org/10.1017/S13
 sounds to n-grams in a finite-state transducer; it runs as its wheel does by default. It is also trained without stress
 marks, because the figures that are published for this task are without them.
 
-Published figures are of another split, of a former version of the dictionary without abbreviations, and without stress
-marks. Wrong are 21.7% of the words with an LSTM with attention (Toshniwal and Livescu
-[2016](https://arxiv.org/abs/1610.06540)), and 22.1% with a transformer (Yolchuyeva et al.
-[2019](https://arxiv.org/abs/2004.06338)).
+Published figures are of other words, see `published_pronunciation.py` below.
 
     pip install '.[pronouncers]' && python benchmarks/pronunciation.py
 """

@@ -1,9 +1,9 @@
 r"""How many words are pronounced wrongly, on words like those of published figures?
 
-Figures that are published for CMUdict are without stress marks, of version 0.7b or an earlier one, without
-abbreviations, and of words that others chose. An example of CNTK (`Examples/SequenceToSequence/CMUDict/Data` of
+Figures that are published for CMUdict are without stress marks. Their words are those of version 0.7b or an earlier
+one, without abbreviations. An example of CNTK (`Examples/SequenceToSequence/CMUDict/Data` of
 <https://github.com/microsoft/CNTK>) has such words: 102,068 to train on, 5,447 for validation, 11,994 for the test.
-They are as many as those of the published figures, within a twentieth, and may not be the same. Phonetisaurus (Novak
+They are as many as those of the published figures, within a twentieth, but may be other ones. Phonetisaurus (Novak
 et al. [2016](https://doi.org/10.1017/S1351324915000315)) learns from the same words here, as its wheel does by default.
 
 Published are 24.4% of the words for [Phonetisaurus](https://github.com/cmusphinx/g2p-seq2seq), 21.7% for an LSTM with

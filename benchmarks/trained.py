@@ -19,11 +19,13 @@ trained with a seed does not replace that of the recipe:
     zoo train multi30k-transformer --set seed=1 --models seed1
     python benchmarks/trained.py --seeds seed1 --record
 
-Published figures: for a transformer of this size 41.02 (Transformer-Tiny of
-[Wu et al. 2021](https://arxiv.org/abs/2105.14462)); for a GRU with attention and a conditional decoder 39.0, the best
-of five, and 38.1, their mean ([Caglayan et al. 2017](https://arxiv.org/abs/1707.04481)); for characters of Shakespeare
-1.88 with 0.8M parameters on a CPU and 1.4697 with 10.7M on a GPU, an average over random windows
-([nanoGPT](https://github.com/karpathy/nanoGPT)).
+Published figures:
+
+- a transformer of this size: 41.02 (Transformer-Tiny of [Wu et al. 2021](https://arxiv.org/abs/2105.14462));
+- a GRU with attention and a conditional decoder: 39.0, the best of five, and 38.1, their mean
+  ([Caglayan et al. 2017](https://arxiv.org/abs/1707.04481));
+- characters of Shakespeare: 1.88 with 0.8M parameters on a CPU and 1.4697 with 10.7M on a GPU, an average over random
+  windows ([nanoGPT](https://github.com/karpathy/nanoGPT)).
 """
 
 from __future__ import annotations

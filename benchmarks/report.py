@@ -62,8 +62,8 @@ PEERS = {
 PICTURES = {
     "thought_vector": "Without attention (black), the longer the line, the fewer are right:\n\n"
     "![Exact match by source length](thought_vector.png)",
-    "trained": "BLEU by the length of the source, with its 95% interval. The model without attention (green) is behind at "
-    "every length, and most at 16 to 20 words:\n\n"
+    "trained": "BLEU by the length of the source, with its 95% interval. The model without attention (green) is behind "
+    "at every length, and most at 16 to 20 words:\n\n"
     "![BLEU by source length of the three models](bleu_by_length.png)\n\n"
     "The picture is of 2026-11-21. Its transformer is an earlier one, with 40.19 BLEU.",
 }

@@ -138,7 +138,7 @@ def main() -> None:
         ]
         recording.table(Table("", columns, [*found[0], *dates[0]]))
         recording.headline("a file of texts, with all cores", "CTranslate2", *found[1]["CTranslate2"])
-        for what, (_, _, answers) in (("transformer", found), ("`dates`", dates)):
+        for what, (_, _, answers) in (("Transformer", found), ("`dates`", dates)):
             first, *others = answers
             same = [f"{sum(map(str.__eq__, answers[first], answers[name])):,} of {name}" for name in others]
             recording.note(f"{what}: of {len(answers[first]):,} answers, {' and '.join(same)} equal those of {first}.")

@@ -97,7 +97,7 @@ def taking_part(arguments, beams: int, recipe, texts, learnt, folder, recording)
             them.append(Contestant(called, zoo_step, (str(path), texts, 1)))
         theirs, tokens, settings = ctranslate2_task(translator, str(scratch / "ctranslate2"), texts)
         same = sum(map(str.__eq__, translations(theirs, translator, tokens, settings), translator(texts)))
-        recording.note(f"{name}, beam of {beams}: CTranslate2 gives {same} of our {len(texts)} texts.")
+        recording.note(f"{name.capitalize()}, beam of {beams}: CTranslate2 gives {same} of our {len(texts)} texts.")
         for number in (1, 2):
             called = f"{name}, CTranslate2, {threads(number)}"
             them.append(Contestant(called, ctranslate2_step, (theirs, tokens, settings, number)))

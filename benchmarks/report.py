@@ -154,7 +154,7 @@ def run(found: dict[str, Any], kind: str) -> str:
     origin = f"`{found['command']}` on {found['date']}{lasted(found['seconds'])}; {found['machine']}; {versions}."
     tables = [str(Table(**table)) for table in found["tables"]]
     processor = f"### {kind}" if kind else ""
-    return "\n\n".join(filter(None, [processor, origin, *tables, *found["notes"]]))
+    return "\n\n".join(filter(None, [processor, origin, *tables, " ".join(found["notes"])]))
 
 
 def lasted(seconds: int) -> str:

@@ -17,6 +17,8 @@ from . import app
 _HEAD = """\
 # Commands
 
+This page lists all commands and their options, as `zoo COMMAND --help` does.
+
 ```sh
 zoo list                                                        # recipes, and exported models with their scores
 zoo train mine.toml --set training.epochs=5                     # runs/mine, and saved_models/mine/1
@@ -24,8 +26,8 @@ zoo translate saved_models/mine --file texts.txt > answers.txt  # one result a l
 zoo serve saved_models/mine                                     # http://127.0.0.1:8501
 ```
 
-`zoo COMMAND --help` shows what this page says. A mistake in a file, a model or a recipe ends a command with one line on
-stderr, a wrong option with the usage of the command; the exit code is 2.
+A mistake in a file, a model or a recipe ends a command with one line on stderr, and a wrong option with the usage of the
+command. The exit code is 2.
 """
 _FOOT = "This page is written by `python -m zoo_training.cli.reference > docs/commands.md`."
 _TYPE = re.compile(r" <[A-Za-z\[\] ]+>`")  # of a value, in words of Python

@@ -26,7 +26,7 @@ zoo translate saved_models/mine --file texts.txt > answers.txt  # one result a l
 zoo serve saved_models/mine                                     # http://127.0.0.1:8501
 ```
 
-A mistake in a file, a model or a recipe ends a command with one line on stderr, and a wrong option with the usage of the
+A mistake in a file, a model or a recipe ends a command with one line on stderr, a wrong option with the usage of the
 command. The exit code is 2.
 """
 _FOOT = "This page is written by `python -m zoo_training.cli.reference > docs/commands.md`."

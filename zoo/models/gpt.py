@@ -66,7 +66,7 @@ class GPT(Family):
             GPT-Neo has 1, and some GPT-2 divide by the number of the layer as well.
         sliding_window: the most positions that a token attends to, its own included; no limit if None. A list has a
             number or None for each layer; a shorter list is repeated, as in GPT-Neo.
-        max_wavelength: of rotary positions, see `RotaryEmbedding`, as the next two.
+        max_wavelength: of rotary positions; models for long texts take more than 10,000. See `RotaryEmbedding`.
         rotary_dim: how many features of a head are rotated, as in GPT-NeoX; all if None.
         rotary_scaling: how rotary positions are scaled for longer texts, such as Llama 3's; not at all if None.
         parallel_residual: whether attention and feed-forward network of a layer read the same inputs, as in GPT-NeoX.

@@ -10,6 +10,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Containers often set it. The tests start Python a hundred times, and each would compile all files again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-long test-peers test-torch test-browser lint format docs bench clean
 .DELETE_ON_ERROR:

@@ -69,7 +69,7 @@ def scores(model, inputs, labels):
 
 def translated(model, source=SOURCE, **options):
     with forward_only(16):
-        found = beam_search(model, tf.constant(source, tf.int32), tf.fill([len(source)], 6), beam_size=3, **options)
+        found = beam_search(model, tf.constant(source, tf.int32), tf.fill([len(source)], 4), beam_size=3, **options)
     return found.ids.numpy()[:, 0], found.log_probabilities.numpy()[:, 0]
 
 

@@ -279,7 +279,7 @@ def test_attention_of_a_familys_own_is_shown():
     np.testing.assert_allclose(alignment.weights, 1 / 3, rtol=1e-6)  # two letters and the end
 
 
-def test_the_model_of_the_page_generates_without_and_with_a_tokenizer():
+def test_the_model_of_the_page_generates_without_and_with_a_tokenizer(eager):
     model = TestMine().make_model()
     assert zoo.decoding.generate(model, [[4, 5], [6, 0]], max_new_tokens=3).ids.shape[0] == 2
     generator = zoo.TextGenerator(model, zoo.text.CharacterTokenizer("abcde"))

@@ -191,11 +191,13 @@ QUANTISED = {
 }
 
 
-@pytest.mark.parametrize("mode", ["int8", "int4"])
-@pytest.mark.parametrize("make", QUANTISED.values(), ids=QUANTISED)
+# What a mode changes is inside Keras' layers: of the fewest bits, an embedding and a product suffice.
+@pytest.mark.parametrize(
+    ("name", "mode"), [*((name, "int8") for name in QUANTISED), ("GPT", "int4"), ("RNNSeq2Seq", "int4")]
+)
 @pytest.mark.usefixtures("no_collection")
-def test_a_quantised_model_is_scored_by_its_own_logits(make, mode, randomize):
-    model = randomize(make())
+def test_a_quantised_model_is_scored_by_its_own_logits(name, mode, randomize):
+    model = randomize(QUANTISED[name]())
     model.quantize(mode)
     read, ids = READ[:3, :7], IDS[:3, :7]
     inputs = read if isinstance(model, GPT) else {"source": ids[:, :4], "target": read}

@@ -19,7 +19,7 @@ import zoo.serving
 
 
 @contextlib.contextmanager
-def _eagerly() -> Iterator[None]:
+def eagerly() -> Iterator[None]:
     """Calls of a task run without a graph: to trace one takes longer than to run it once."""
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
@@ -185,7 +185,7 @@ class TaskTests:
         for ours, theirs in zip(loaded.model.get_weights(), self.task.model.get_weights(), strict=True):
             np.testing.assert_array_equal(ours, theirs)
         name, call = next(iter(self.calls().items()))
-        with _eagerly():
+        with eagerly():
             found = call(loaded, list(self.texts))
         self._check(found, call(self.task, list(self.texts)), name)
 
@@ -206,7 +206,7 @@ class TaskTests:
         with tempfile.TemporaryDirectory() as folder:
             exported = zoo.load(zoo.serving.export(self.task, folder, explore=True))
             for name, call in self.calls().items():
-                with _eagerly():
+                with eagerly():
                     expected = call(self.task, list(self.texts))
                 self._check(call(exported, list(self.texts)), expected, name)
                 self._check(self._alone(call, exported), expected, f"{name}, alone")

@@ -20,8 +20,8 @@ from zoo.text import CharacterTokenizer
 
 TEXTS = ["cab", "", "4321 abcd", "é 1", " ", "?", "dd", "a", "cab"]
 MOST = 12  # tokens of a target
-# Tracing a search takes most of the time here. So few translators are made, tests use these sizes of a beam, and what is
-# asked once runs `eagerly`.
+# Tracing a search takes most of the time here. So few translators are made, tests use these sizes of a beam, and what
+# is asked once runs `eagerly`.
 BEAM = dict(beam_size=4, n_best=3)
 
 

@@ -28,7 +28,7 @@ class FileLabels(HeldOutFiles, LabelledCorpus):
 
     A validation or test split without a file is held out of `train`, such that **no text is in two of these splits**,
     and each class keeps a text to train on. Of pairs this counts for both texts, whichever column they are in: pairs
-    that share a text, directly or through other pairs, stay together. If a split would then get half of its pairs or
+    that share a text, directly or through other pairs, stay together. If that leaves a split half of its pairs or
     fewer, as where all pairs have one of a few second texts, only the text in `text_column` counts, and a warning says
     so. Which texts are held out depends on the texts and `seed`, not on the order of the lines. If two files that you
     give share texts, both keep them, and a warning says how many.

@@ -162,7 +162,8 @@ def hold_out(
             two texts, as in translation.
         labels: the classes of each row. A class that is held out as a whole could not be learnt, so a cluster with all
             that is left of a class is skipped, too.
-        least: the share of its wanted size that a split must exceed.
+        least: the share that a split must exceed: of its wanted size or, if that is smaller, of the rows that labels
+            can spare.
 
     Returns:
         For each row 0, or the number of the split that it is held out for: from 1 on, in the order of `counts`. int8
@@ -204,13 +205,16 @@ def hold_out(
                     missing -= int(sizes[cluster])
                 else:
                     spared += int(sizes[cluster])
-        if count and count - missing <= least * count < count - missing + spared:
+        enough = least * count
+        if spared and least:
+            enough = least * min(count, _spare(labels or (), (chosen == 0) | (chosen == number), clusters))
+        if count and count - missing <= enough < count - missing + spared:
             or_no_test = _or_no_test([split], what) if missing < count or len(wanted) == 1 else ""
             raise LargeClusters(
                 f"{asked}: too few are left for {split}, since each label keeps {what} to train on; give more of them "
                 f"for each label, or a file for the split{or_no_test}."
             )
-        if count and count - missing <= least * count:
+        if count and count - missing <= enough:
             smallest = int(sizes[chosen == 0].min(initial=usable))
             fits = 2 * smallest < usable
             # If nothing fits, there is none for validation either.
@@ -246,6 +250,18 @@ def _taker(clusters: np.ndarray, sizes: np.ndarray, labels: Sequence[Collection[
         return True
 
     return take
+
+
+def _spare(labels: Sequence[Collection[str]], is_open: np.ndarray, clusters: np.ndarray) -> int:
+    """How many rows of the open clusters could be held out, if rows did not stay together, and each label keeps one."""
+    rows = [labels[row] for row in np.flatnonzero(is_open[clusters]).tolist()]
+    left = Counter(itertools.chain.from_iterable(rows))
+    spare = 0
+    for names in rows:
+        if all(left[name] > 1 for name in names):
+            left.subtract(names)
+            spare += 1
+    return spare
 
 
 def _or_no_test(splits: Collection[str], what: str) -> str:

@@ -143,6 +143,16 @@ def test_pairs_of_a_rare_class_go_back_with_the_pairs_that_share_their_texts(wri
         assert sum(map(len, splits.values())) == 32
 
 
+def test_pairs_of_rare_labels_still_share_no_second_text_if_the_labels_are_why_few_are_held_out(write, caplog):
+    lines = [f"common {n}\tcommon\tof common {n // 2}" for n in range(6)]
+    lines += [f"rare {n}\trare {n}\tof rare {n}" for n in range(30)]
+    splits = splits_of_pairs(write("a.tsv", "\n".join(lines)), validation_texts=10, test_texts=0)
+    assert [len(texts) for texts in splits.values()] == [32, 4]
+    assert not set(splits["train"].seconds) & set(splits["validation"].seconds)
+    (message,) = caplog.messages
+    assert "held out 4 pairs for validation; 10 were wanted" in message
+
+
 def test_texts_that_are_the_same_once_cut_off_are_held_out_together(write):
     lines = [f"{n // 4:04} tail {n}\ta" for n in range(40)]
     corpus = FileLabels(train=write("a.tsv", "\n".join(lines)), max_characters=4, validation_texts=8, test_texts=4)

@@ -43,8 +43,9 @@ from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, Digest
 from .schema.recipe import RecipeError, recipe_names
 from .storage import Storage, TextsWriter, hash_of_file, joined, key_of, select
 
-if TYPE_CHECKING:  # it imports TensorFlow
+if TYPE_CHECKING:  # they import TensorFlow
     from zoo.distribution import Workers
+    from zoo.tasks.text_to_text import TextToText
 
 _FORM = 2  # of the files; those of another form are written again
 _KIND = "taught"  # the name of the folder in a cache, before the hash
@@ -205,8 +206,6 @@ def _load(key: str, teacher: Path) -> Callable[[list[str]], list[str | None]]:
     """A function from texts to their translations; None of a text that is longer than the teacher reads."""
     from zoo.loading import load
     from zoo.tasks.text_to_text import TextToText
-    from zoo.tasks.translator import Translator
-    from zoo.text.tokenizer import compiled_encoder
 
     try:
         task = load(teacher)
@@ -216,16 +215,31 @@ def _load(key: str, teacher: Path) -> Callable[[list[str]], list[str | None]]:
         ) from None
     if not isinstance(task, TextToText):
         raise RecipeError(f"{key}: {teacher} does not translate: it holds a `{type(task).__name__}`")
-    if not isinstance(task, Translator):  # an export, which does not tell its limit
-        return lambda texts: [*task(texts, batch_size=_BATCH)]
-    encode, limit = compiled_encoder(task.source_tokenizer, add_end=True), task.max_source_length
+    fits = _fits(key, task)
 
     def translations(texts: list[str]) -> list[str | None]:
-        fits = (encode(texts)[1] <= limit).tolist()
-        found = iter(task([*itertools.compress(texts, fits)], batch_size=_BATCH))
-        return [next(found) if each else None for each in fits]
+        whole = fits(texts)
+        found = iter(task([*itertools.compress(texts, whole)], batch_size=_BATCH))
+        return [next(found) if each else None for each in whole]
 
     return translations
+
+
+def _fits(key: str, task: TextToText) -> Callable[[list[str]], list[bool]]:
+    """A function that says of each text whether the teacher reads all of it; see `fills_source` for an export."""
+    from zoo.tasks.task import strings
+    from zoo.tasks.translator import Translator
+    from zoo.text.tokenizer import compiled_encoder
+
+    if isinstance(task, Translator):
+        encode, limit = compiled_encoder(task.source_tokenizer, add_end=True), task.max_source_length
+        return lambda texts: (encode(texts)[1] <= limit).tolist()
+    try:
+        task.fills_source(strings([]))
+    except ValueError as error:
+        say(f"{key}: {error} Of a source that is too long, only the beginning is translated")
+        return lambda texts: [True] * len(texts)
+    return lambda texts: (~task.fills_source(strings(texts)).numpy()).tolist()
 
 
 def _hash_of(teacher: Path) -> str:

@@ -19,8 +19,11 @@ from zoo_training.distillation import check_teachers, taught
 from zoo_training.schema.recipe import RecipeError, read_recipe
 from zoo_training.storage import is_stored, set_storage
 
+import zoo
+from zoo import loading
 from zoo.distribution import ClusterError, Workers
 from zoo.models import GPT, RNNSeq2Seq
+from zoo.serving import export
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 from zoo.text import CharacterTokenizer
@@ -155,6 +158,25 @@ def test_a_source_that_the_teacher_would_cut_off_is_left_out_and_counted(folder,
     (folder / "pairs.tsv").write_text("ababababab\tx\n")
     with pytest.raises(RecipeError, match=r"corpus.teacher: teacher cuts off each source; is it the right translator"):
         taught(long, long.read("train"), Workers())
+
+
+@pytest.mark.long
+def test_an_export_tells_which_sources_it_may_cut_off(folder, capsys, monkeypatch):
+    """It does not tell one of 6 letters and an end token, which just fits, from a longer one."""
+    letters = CharacterTokenizer("abc0123456789")
+    teacher = Translator(RNNSeq2Seq(letters.size, letters.size, units=4, attention=None), letters, letters, 7, 3)
+    shutil.rmtree(folder / "teacher")
+    export(teacher, folder / "teacher")
+    texts = [" 123456 ", "12345", "", "1234567", "abc"]
+    found = distillation._load("corpus.teacher", folder / "teacher")(texts)
+    assert found == [None, *teacher(["12345", ""]), None, *teacher(["abc"])]
+    assert not capsys.readouterr().err
+    of_version_0_1 = zoo.load(folder / "teacher")
+    del of_version_0_1._saved_model.fills_source
+    monkeypatch.setattr(loading, "load", lambda path: of_version_0_1)
+    assert distillation._load("corpus.teacher", folder / "teacher")(texts) == teacher(texts)
+    told = " ".join(capsys.readouterr().err.split())
+    assert "teacher/1 does not tell which texts it cuts off; export it again. Of a source that is too long" in told
 
 
 KILLED = """

@@ -19,6 +19,7 @@ from zoo.serving.half_weights import HalfWeights
 from zoo.serving.layout import LARGEST_VERSION, WARM_UP_FILE, versions
 from zoo.serving.packed import pack, unsupported
 from zoo.tasks.task import SavedTask
+from zoo.tasks.translator import Translator
 
 STORED_AS = ("float32", "float16")
 _TEMPORARY, _VERSION = ".export.tmp-", "version"
@@ -200,7 +201,9 @@ def _bare_module(model: SavedTask, half: bool) -> tf.Module:
     weights = weights if isinstance(model.model, tf.Module) else [weight.value for weight in weights]
     module.weights = HalfWeights(weights) if half else weights
     module.tokenizers = model.tokenizers
-    module.shortlist = getattr(model, "shortlist", None)  # of a translator
+    if isinstance(model, Translator):
+        module.shortlist = model.shortlist
+        module.fills_source = model.fills_source  # no signature, since no client has a use for it
     return module
 
 

@@ -98,6 +98,12 @@ class ServableTranslator(_Servable, TextToText):
     def _score(self, text, target):
         return self._signature("score")(text=text, target=target)
 
+    def fills_source(self, text: tf.Tensor) -> tf.Tensor:
+        """As in `TextToText`."""
+        if not hasattr(self._saved_model, "fills_source"):
+            raise ValueError(f"The SavedModel {self.path} does not tell which texts it cuts off; export it again.")
+        return self._saved_model.fills_source(text)
+
     def _next(self, **tensors):
         return self._signature("next", _EXPLORE)(**tensors)
 

@@ -36,6 +36,14 @@ class TextToText(abc.ABC):
         """`log_probability` `(B,)` of targets `(B,)` as the translations of texts, and `tokens` `(B,)`."""
 
     @abc.abstractmethod
+    def fills_source(self, text: tf.Tensor) -> tf.Tensor:
+        """Whether each text `(B,)` has as many tokens as the model reads, or more, booleans `(B,)`.
+
+        Raises:
+            ValueError: an export of an earlier version, which does not tell.
+        """
+
+    @abc.abstractmethod
     def _inputs(self, name: str) -> set[str]:
         """The names of what `_next` or `_complete` takes: `text`, `prefix`, maybe `hidden` and `heads`, all `(B,)`."""
 

@@ -380,6 +380,14 @@ class Translator(TextToText, SavedTask):
     def _source_ids(self, text: tf.Tensor) -> tf.Tensor:
         return self.source_tokenizer.tokenize(strip(text), add_end=True, max_length=self.max_source_length)
 
+    @tf.function(input_signature=[_TEXT], autograph=False)
+    def fills_source(self, text: tf.Tensor) -> tf.Tensor:
+        """As in `TextToText`. An export holds this function, which shares its tokenizer with the signatures.
+
+        To tell a text that just fits from one that is cut off would take a second copy, of up to 1 MB.
+        """
+        return tf.math.count_nonzero(self._source_ids(text), axis=1) >= self.max_source_length
+
     def _own_limits_and_penalties(self, source: tf.Tensor, length_penalty: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
         """The translator's own limit and penalty for each row, unless another penalty is given."""
         length_penalty = self.length_penalty if length_penalty is None else length_penalty

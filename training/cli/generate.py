@@ -20,6 +20,7 @@ from .shared import (
     TextFile,
     Texts,
     app,
+    check_model,
     load_as,
     read_lines,
     read_piped,
@@ -44,9 +45,9 @@ def generate(
         list[str] | None,
         typer.Argument(
             metavar="PROMPT",
-            help="Texts to continue. Without texts, all of stdin is one, without its last line end; if stdin is empty "
-            "or a terminal, the model begins a text. If a text begins with a dash, put all options first, then `--`, "
-            "then the texts.",
+            help='Texts to continue; with "", the model begins a text. Without texts, all of stdin is one, without its '
+            "last line end; a terminal counts as empty. If a text begins with a dash, put all options first, then "
+            "`--`, then the texts.",
         ),
     ] = None,
     file: Annotated[
@@ -96,6 +97,7 @@ def generate(
     with user_errors(options=_OPTIONS):
         if prompts and file:
             raise ValueError("prompts and --file were both given; give one of them")
+        check_model(model)
         texts = [read_whole(file)] if file else list(read_lines(prompts, None)) if prompts else [read_piped()]
         generator = load_as("generate", model)
         settings: dict[str, Any] = dict(temperature=temperature, top_k=top_k, top_p=top_p)

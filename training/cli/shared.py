@@ -100,6 +100,7 @@ _ROUNDING = 0.01  # by which probabilities of a softmax, which are stored in flo
 _SHOWN = 60  # letters of a line in a message
 LINES = 16  # times the batch size: how many lines to gather, so that a batch has texts of similar lengths
 _PIECE = 1 << 16  # bytes that are read at once: as many as a pipe holds
+_PATIENCE = 3  # seconds until a command says that it waits for stdin
 
 ModelPath = Annotated[
     pathlib.Path,
@@ -366,9 +367,15 @@ def read_whole(file: pathlib.Path) -> str:
 
 
 def read_piped() -> str:
-    """The text of stdin, without its last line end, which `echo` adds; empty if stdin is a terminal or closed."""
+    """The text of stdin, without its last line end, which `echo` adds; empty if stdin is a terminal or closed.
+
+    A service may have a stdin that nobody writes to nor closes. So a line says what is waited for.
+    """
     if sys.stdin is None or sys.stdin.isatty():
         return ""
+    if not _Stream(sys.stdin.buffer).more(_PATIENCE):
+        told = 'zoo: waiting for a prompt on stdin; give "" as the prompt to begin a text without one'
+        typer.echo(told, err=True)
     return _whole(sys.stdin.buffer).removesuffix("\n")
 
 

@@ -1,9 +1,12 @@
 """The command line of language models."""
 
+import os
+import threading
 import types
 
 import pytest
 from command_line import pictures, refuses, run, succeeds
+from zoo_training.cli import generate, shared
 from zoo_training.cli.shared import read_piped
 
 import zoo
@@ -79,6 +82,20 @@ class TestGenerate:
         assert succeeds("generate", saved, "b", "-n", 0, stdin="a") == "b\n"  # stdin is not read
         monkeypatch.setattr("sys.stdin", types.SimpleNamespace(isatty=lambda: True))
         assert read_piped() == ""
+
+    def test_a_pipe_that_nobody_writes_to_is_named(self, saved, monkeypatch, capsys):
+        """As the stdin of a service may be. The model is looked for before."""
+        monkeypatch.setattr(shared, "_PATIENCE", 0.01)
+        reading, writing = os.pipe()
+        with open(reading) as stdin, open(writing, "w") as other_end:
+            monkeypatch.setattr("sys.stdin", stdin)
+            threading.Timer(0.2, other_end.close).start()
+            assert read_piped() == ""
+        told = 'zoo: waiting for a prompt on stdin; give "" as the prompt to begin a text without one\n'
+        assert capsys.readouterr().err == told
+        assert succeeds("generate", saved, "", "-n", 0) == "\n"  # stdin is not read
+        monkeypatch.setattr(generate, "read_piped", None)
+        assert "nowhere does not exist" in refuses("generate", "nowhere")
 
     def test_a_prompt_of_another_encoding(self, saved, tmp_path):
         (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfab\r\nc\n")

@@ -121,10 +121,24 @@ class Run:
             metrics["parameters"] = task.model.count_params()
         return cls(metrics["name"], recipe, task, metrics)
 
-    @property
-    def models(self) -> pathlib.Path | None:
-        """The folder of exported models that the training exported to; None of a run of version 0.1."""
-        return pathlib.Path(self.metrics["models"]) if "models" in self.metrics else None
+    def models(self, folder: pathlib.Path) -> pathlib.Path | None:
+        """The folder of exported models that the training exported to; None of a run of version 0.1.
+
+        Where `_place` names no folder, since the run was moved or the folder removed, it is the one of that name in the
+        working directory.
+
+        Args:
+            folder: the run's folder.
+        """
+        if "models" not in self.metrics:
+            return None
+        place = pathlib.Path(self.metrics["models"])
+        if place.is_absolute():
+            return place
+        found, here = pathlib.Path(os.path.normpath(folder.resolve() / place)), pathlib.Path.cwd()
+        if not found.is_dir():
+            return pathlib.Path(*(part for part in place.parts if part != os.pardir))
+        return found.relative_to(here) if found.is_relative_to(here) else found
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes what `load` reads; the metrics last, because they say that the model is there."""
@@ -250,7 +264,7 @@ def train(
             if run is None:
                 raise
             say(f"{error}; the chief goes on alone")
-        run.metrics["models"] = str(models)
+        run.metrics["models"] = _place(models, folder)
         run.save_metrics(folder)
         if run.metrics["unfinished"] == _SCORING:
             _add_scores(run, folder)
@@ -258,6 +272,11 @@ def train(
         del run.metrics["unfinished"]
         run.save_metrics(folder)
     return run, version
+
+
+def _place(models: pathlib.Path, folder: pathlib.Path) -> str:
+    """The folder of exported models as a run keeps it: seen from the run's folder, so that both can move together."""
+    return str(models) if models.is_absolute() else os.path.relpath(models.resolve(), folder.resolve())
 
 
 def _differing_keys(first: str, second: str) -> list[str]:

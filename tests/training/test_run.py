@@ -77,7 +77,9 @@ class TestFolders:
         metrics = json.loads((version / "metrics.json").read_text(encoding="utf-8"))
         start_up = metrics.pop("start_up")
         assert metrics.pop("unpacked") == "RNNSeq2Seq has no packed form"
-        assert metrics | {"models": "saved_models"} == json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+        assert metrics | {"models": "../../saved_models"} == json.loads(
+            (run / "metrics.json").read_text(encoding="utf-8")
+        )
         assert "models" not in metrics, "a place on this machine"
         size, load, first, later, cores = start_up.values()
         assert size > (version / "saved_model.pb").stat().st_size
@@ -106,7 +108,7 @@ class TestFolders:
             "parameters": run.task.model.count_params(),
             "training_pairs": 1980,
             "command": "zoo train backwards.toml",
-            "models": "saved_models",
+            "models": "../../saved_models",
             "tensorflow": tf.__version__,
             "keras": keras.__version__,
             "of_model": [

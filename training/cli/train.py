@@ -392,7 +392,7 @@ def export(
                 typer.echo(export_imported(task, run, place, weights, explore))
             else:
                 finished = Run.load(run)
-                place = _elsewhere(to or (finished.models or MODELS) / finished.name, run)
+                place = _elsewhere(to or (finished.models(run) or MODELS) / finished.name, run)
                 if sources:
                     finished.task = with_learnt_shortlist(finished.task, sources, shortlist_size)
                 typer.echo(finished.export(place, weights, explore))

@@ -268,12 +268,31 @@ class TestExport:
         assert succeeds("export", trained / "runs" / "backwards") == "THERE/1\n"
         experiment = shutil.copytree("runs/backwards", tmp_path / "run") / "metrics.json"
         metrics = json.loads(experiment.read_text(encoding="utf-8"))
-        experiment.write_text(json.dumps(metrics | {"models": "small"}), encoding="utf-8")  # of `zoo train --models`
-        assert succeeds("export", experiment.parent) == "THERE/1\n"
+        for models in ("../../small", str(tmp_path / "large")):  # of `zoo train --models`
+            experiment.write_text(json.dumps(metrics | {"models": models}), encoding="utf-8")
+            assert succeeds("export", experiment.parent) == "THERE/1\n"
         assert given == [
             ("backwards", tmp_path / "again", "float16", True),
             ("backwards", pathlib.Path("saved_models/backwards"), "float32", False),
             ("backwards", pathlib.Path("small/backwards"), "float32", False),
+            ("backwards", tmp_path / "large" / "backwards", "float32", False),
+        ]
+
+    def test_a_run_is_exported_to_its_models_from_any_folder_and_if_both_are_moved(
+        self, trained, tmp_path, monkeypatch
+    ):
+        given = []
+        monkeypatch.setattr(Run, "export", lambda run, path, *_: given.append(path) or "THERE/1")
+        moved = tmp_path / "moved"
+        shutil.copytree(trained / "runs", moved / "runs")
+        (moved / "saved_models").mkdir()
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "linked").symlink_to(moved / "runs" / "backwards")
+        for folder in (trained / "runs" / "backwards", "moved/runs/backwards", "linked"):
+            succeeds("export", folder)
+        assert given == [
+            trained / "saved_models" / "backwards",
+            *[pathlib.Path("moved/saved_models/backwards")] * 2,
         ]
 
 

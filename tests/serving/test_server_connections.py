@@ -1,5 +1,8 @@
 """When `zoo serve` ends a connection: in a loop whose clock the test sets."""
 
+import http.client
+import io
+import json
 from unittest import mock
 
 import pytest
@@ -60,7 +63,7 @@ def ends_at(timeout, received, answers=True):
     transport.get_extra_info.return_value = None
     transport.is_closing.side_effect = lambda: bool(closed)
     config = uvicorn.Config(answer, lifespan="off", ws="none", log_config=None, timeout_keep_alive=KEEP_ALIVE)
-    connection = _protocol(timeout)(config, ServerState(), {}, loop)
+    connection = _protocol(timeout, 1)(config, ServerState(), {}, loop)
 
     def close():
         closed.append(loop.now)
@@ -109,7 +112,7 @@ def test_a_client_that_does_not_read_its_answer_is_not_waited_for(taken_at, ends
     loop, transport = Loop(answers=True), mock.Mock()
     transport.get_extra_info.return_value = None
     config = uvicorn.Config(answer, lifespan="off", ws="none", log_config=None, timeout_keep_alive=1000)
-    connection = _protocol(10)(config, ServerState(), {}, loop)
+    connection = _protocol(10, 1)(config, ServerState(), {}, loop)
     connection.connection_made(transport)
     transport.set_write_buffer_limits.assert_called_once_with(0)  # writing is paused for as long as something is left
     connection.data_received(WHOLE)
@@ -154,3 +157,27 @@ def test_broken_bytes_end_a_connection_even_if_the_answer_is_sent():
     chunked = PART + b"Transfer-Encoding: chunked\r\n\r\n"
     assert ends_at(10, [(0, chunked), (1, b"no number\r\n")]) == 1
     assert ends_at(10, [(0, chunked + b"no number\r\n")], answers=False) == 0
+
+
+def test_one_connection_too_many_is_refused_until_another_ends(caplog):
+    config = uvicorn.Config(answer, lifespan="off", ws="none", log_config=None)
+    protocol, state = _protocol(10, 2), ServerState()
+
+    def connect():
+        transport = mock.Mock()
+        transport.get_extra_info.return_value = None
+        connection = protocol(config, state, {}, Loop(answers=True))
+        transport.is_closing.side_effect = lambda: transport.close.called
+        transport.close.side_effect = lambda: transport.close.call_count > 1 or connection.connection_lost(None)
+        connection.connection_made(transport)
+        return connection, b"".join(call.args[0] for call in transport.write.call_args_list)
+
+    (first, _), (_, nothing), (_, refused), (_, again) = (connect() for _ in range(4))
+    assert (nothing, again) == (b"", refused)
+    response = http.client.HTTPResponse(mock.Mock(makefile=lambda mode: io.BytesIO(refused)))
+    response.begin()
+    assert (response.status, response.headers["Retry-After"]) == (503, "1")
+    assert "too many connections" in json.load(response)["error"]
+    assert caplog.messages == ["2 connections are open, the most that there may be; others are refused"]
+    first.connection_lost(None)
+    assert connect()[1] == b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 import pathlib
 import signal
 import socket
@@ -23,6 +24,16 @@ from zoo.serving.server.port import about_port
 
 _LOG = logging.getLogger(__name__)
 _LAST_WORDS = 1  # seconds that clients have to read the error with which a stopping server ends their requests
+_CONNECTIONS = 1000  # the most at once
+_BACKLOG = 64  # connections that are taken before the next look at how many there are
+_FULL = b"""\
+HTTP/1.1 503 Service Unavailable\r
+Connection: close\r
+Content-Type: application/json\r
+Content-Length: 61\r
+Retry-After: 1\r
+\r
+{"error": "The server has too many connections; retry later"}"""
 _OTHERS = {  # what a client of another protocol sends first
     b"PRI * HTTP/2": "HTTP/2, as gRPC does",
     b"\x16\x03": "TLS, as to an https:// address",
@@ -99,7 +110,8 @@ def serve(
         app = build_app(models, batcher, metrics, settings.max_body, settings.timeout, settings.cors, stopping)
         config = uvicorn.Config(
             app,
-            http=_protocol(settings.timeout),
+            http=_protocol(settings.timeout, _most_connections()),
+            backlog=_BACKLOG,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -139,15 +151,26 @@ def _warn_of_labels(labels: dict[str, dict[str, int]], loaded: dict[str, list[in
                 )
 
 
-def _protocol(timeout: float) -> type[H11Protocol]:
+def _most_connections() -> int:
+    """How many connections there may be: half as many as files, since models need some, too.
+
+    Without files left, no connection could be taken, and asyncio would write thousands of errors a second.
+    """
+    files = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else -1
+    return _CONNECTIONS if files < 0 else min(_CONNECTIONS, files // 2)
+
+
+def _protocol(timeout: float, most: int) -> type[H11Protocol]:
     """Connections that end if the head of a request is not complete, or a piece of an answer not read, in time.
 
-    uvicorn would wait for ever. The log names the protocol of a client that speaks another one.
+    uvicorn would wait for ever. More than `most` are refused; uvicorn's own limit would refuse only their requests, and
+    keep them open. The log names the protocol of a client that speaks another one.
 
     Uses what uvicorn does not document: `cycle`, the last request whose head is complete, or None;
     `timeout_keep_alive_task`, the timer that closes the connection, from an answer to the next byte; `flow`, whether
     the client reads; the warning; and `send_400_response`, the answer to broken bytes.
     """
+    is_full = False
 
     class Protocol(H11Protocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -155,6 +178,13 @@ def _protocol(timeout: float) -> type[H11Protocol]:
             transport.set_write_buffer_limits(0)  # so writing is paused while there is anything that is not taken
             self._unread: asyncio.TimerHandle | None = None
             self._timer = self.loop.call_later(timeout, self._check, (True, None))
+            nonlocal is_full
+            if len(self.connections) > most:
+                if not is_full:
+                    _LOG.warning("%d connections are open, the most that there may be; others are refused", most)
+                is_full = True
+                transport.write(_FULL)
+                transport.close()
 
         def data_received(self, data: bytes) -> None:
             if self.cycle is None:
@@ -176,6 +206,8 @@ def _protocol(timeout: float) -> type[H11Protocol]:
             self._timer.cancel()
             self._is_read()
             super().connection_lost(exc)
+            nonlocal is_full
+            is_full = is_full and len(self.connections) >= most
 
         def pause_writing(self) -> None:
             super().pause_writing()

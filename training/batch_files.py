@@ -34,6 +34,7 @@ WRITES["parquet"] = ("parquet", "txt", "jsonl")
 _WINDOW = 4096  # rows
 _WINDOW_BYTES = 8 << 20
 _GROUP_BYTES = 64 << 20  # of a group of rows in a Parquet output
+_ZONE = "tz="  # in the name of a type of Arrow that holds times of a zone
 _PART = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(more|last)")
 
 
@@ -244,20 +245,42 @@ def _parquet_rows(chunk: Chunk, writes: str) -> Iterator[tuple[dict[str, Any], i
 
     with open_file(chunk.file) as opened:
         file, begin = pq.ParquetFile(opened), 0
+        zoned = {
+            field.name: field.type for field in file.schema_arrow if writes != "parquet" and _ZONE in str(field.type)
+        }
         for group in range(file.num_row_groups):
             about = file.metadata.row_group(group)
             end = begin + about.num_rows
             if begin < chunk.end and chunk.begin < end:
                 row_bytes = about.total_byte_size // max(about.num_rows, 1) + 1
-                for batch in file.iter_batches(min(_WINDOW, _WINDOW_BYTES // row_bytes + 1), row_groups=[group]):
+                for batch in _batches(file, group, min(_WINDOW, _WINDOW_BYTES // row_bytes + 1), chunk.source):
                     first, last = max(begin, chunk.begin), min(begin + len(batch), chunk.end)
                     if first < last:
                         for row in _exact(batch.slice(first - begin, last - first), writes).to_pylist():
-                            yield row, batch.nbytes // len(batch)
+                            with_colons = {name: _with_colons(row[name], kind) for name, kind in zoned.items()}
+                            yield row | with_colons, batch.nbytes // len(batch)
                     begin += len(batch)
                     if begin >= chunk.end:
                         return
             begin = end
+
+
+def _batches(file: Any, group: int, rows: int, source: str) -> Iterator[Any]:
+    """A group of rows of a Parquet file, piece by piece; an error names the column that cannot be read."""
+    import pyarrow as pa
+
+    try:
+        yield from file.iter_batches(rows, row_groups=[group])
+    except pa.ArrowException as error:
+        where, told = f"{source}: row group {group}, counted from 0", str(error)
+        for field in file.schema_arrow:
+            try:
+                file.read_row_group(group, columns=[field.name])
+            except pa.ArrowException as of_column:
+                where, told = f"{where}, column {field.name!r} of type {field.type}", str(of_column)
+                break
+        hint = "; pyarrow reads no list of fixed size that is null" if "fixed_size_list" in where else ""
+        raise ValueError(f"{where}, cannot be read: {' '.join(told.split())}{hint}") from error
 
 
 def _exact(batch: Any, writes: str) -> Any:
@@ -266,7 +289,6 @@ def _exact(batch: Any, writes: str) -> Any:
     Python's own have no nanoseconds, and end with the year 9999.
     """
     import pyarrow as pa
-    import pyarrow.compute  # which `pa` has only then
     from pyarrow import types
 
     def exact(kind: Any) -> Any:
@@ -280,12 +302,24 @@ def _exact(batch: Any, writes: str) -> Any:
             return pa.list_(exact(kind.value_type))
         return kind
 
-    found = batch.cast(pa.schema([(field.name, exact(field.type)) for field in batch.schema]))
-    for number, field in enumerate(batch.schema):
-        if types.is_timestamp(field.type) and field.type.tz and writes != "parquet":  # Arrow writes +0530, ISO +05:30
-            column = pa.compute.replace_substring_regex(found.column(number), r"([+-]\d\d)(\d\d)$", r"\1:\2")
-            found = found.set_column(number, field.name, column)
-    return found
+    return batch.cast(pa.schema([(field.name, exact(field.type)) for field in batch.schema]))
+
+
+def _with_colons(value: Any, kind: Any) -> Any:
+    """A cell of this type with +05:30 behind each time, as in ISO 8601, where Arrow writes +0530."""
+    from pyarrow import types
+
+    if value is None or _ZONE not in str(kind):
+        return value
+    if types.is_timestamp(kind):
+        return re.sub(r"([+-]\d\d)(\d\d)$", r"\1:\2", value)
+    if types.is_struct(kind):
+        return {field.name: _with_colons(value[field.name], field.type) for field in kind}
+    if types.is_map(kind):
+        return [(_with_colons(key, kind.key_type), _with_colons(item, kind.item_type)) for key, item in value]
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return [_with_colons(each, kind.value_type) for each in value]
+    return value  # such as a dictionary, whose values are Python's
 
 
 # Writing.

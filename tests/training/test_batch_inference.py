@@ -429,6 +429,35 @@ class TestChunks:
         first, second = json_lines("out.jsonl")
         assert all("234567891" in json.dumps(first[name]) and second[name] is None for name in columns)
 
+    def test_times_of_a_zone_inside_of_cells_have_a_colon(self, upper, place):
+        time, shown = pa.timestamp("ms", "Asia/Kolkata"), "1970-01-01 05:30:00.000+05:30"
+        columns = {
+            "struct": (pa.struct([("t", time), ("n", pa.int8())]), {"t": 0, "n": 1}, {"t": shown, "n": 1}),
+            "list": (pa.list_(pa.struct([("t", pa.list_(time))])), [{"t": [0, None]}], [{"t": [shown, None]}]),
+            "pair": (pa.list_(time, 2), [0, None], [shown, None]),
+            "map": (pa.map_(time, time), [(0, None)], [[shown, None]]),
+            "text": (pa.struct([("tz=", pa.string())]), {"tz=": "+0530"}, {"tz=": "+0530"}),
+        }
+        table = pa.table({name: pa.array([value], kind) for name, (kind, value, _) in columns.items()} | {"in": ["a"]})
+        pq.write_table(table, "in.parquet")
+        infer_files(Request(upper, "in.parquet", "out.jsonl", columns={"text": "in"}, outputs=["length"]))
+        (found,) = json_lines("out.jsonl")
+        assert {name: found[name] for name in columns} == {name: wanted for name, (_, _, wanted) in columns.items()}
+
+    def test_a_column_that_pyarrow_cannot_read_is_named(self, place):
+        """A list of fixed size that is null. The group of rows before it is read."""
+        pairs = pa.array([[1, 2], [3, 4], [5, 6], None], pa.list_(pa.int8(), 2))
+        pq.write_table(pa.table({"text": list("abcd"), "pair": pairs}), "in.parquet", row_group_size=2)
+        layout = batch_files.Layout(
+            "parquet", "txt", ("text",), {"text": "text"}, ("text",), {}, {"text": "string"}, {}
+        )
+        rows = batch_files._records(batch_files.Chunk(0, "in.parquet", 0, 4, "in.parquet"), layout)
+        assert [next(rows)[1].row["text"] for _ in range(2)] == ["a", "b"]
+        with pytest.raises(
+            ValueError, match=r"^in.parquet: row group 1, counted from 0, column 'pair' of type fixed_s"
+        ):
+            next(rows)
+
     def test_a_worker_holds_few_large_rows_of_a_table_at_once(self, place, monkeypatch):
         monkeypatch.setattr(batch_files, "_WINDOW_BYTES", 2500)
         table = pa.table({"text": ["a" * 1000] * 9 + ["b"] * 9})

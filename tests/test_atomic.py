@@ -58,6 +58,13 @@ class TestPowerCut:
         (_, size), name, (folder, _) = events
         assert (size, name, folder) == (5, "file", str(tmp_path))
 
+    def test_the_names_of_new_folders(self, tmp_path, events):
+        write_whole(tmp_path / "runs" / "mine" / "file", b"whole")
+        assert [path for path, _ in events[: events.index("file") - 1]] == [str(tmp_path / "runs"), str(tmp_path)]
+        events.clear()
+        with temporary_folder(tmp_path / "saved_models" / "mine", "prefix"):
+            assert [path for path, _ in events] == [str(tmp_path / "saved_models"), str(tmp_path)]
+
     @pytest.mark.parametrize("before", [False, True])
     def test_a_folder_with_all_it_holds(self, tmp_path, events, before):
         if before:

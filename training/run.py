@@ -27,7 +27,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from zoo.atomic import remove_abandoned, write_whole
+from zoo.atomic import make_folders, remove_abandoned, write_whole
 from zoo.checkpoints import other_format
 from zoo.cluster import ClusterError, read_cluster
 from zoo.distribution import Workers, multi_worker
@@ -236,7 +236,7 @@ def train(
     if recipe.training.tensorboard:  # said before anything else is done
         with needs("tensorboard"):
             importlib.import_module("tensorboard")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(folder)
     with locked(folder):
         _remove_leftovers(folder)
         if restart:

@@ -31,7 +31,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         The open file; it is removed after an error.
     """
     path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(path.parent)
     partial = path.with_name(f"{path.name}.tmp-{uuid.uuid4().hex[:8]}")
     try:
         with partial.open("wb") as file:
@@ -41,6 +41,14 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise _about(error, path, partial) from None
     finally:
         partial.unlink(missing_ok=True)
+
+
+def make_folders(path: pathlib.Path) -> None:
+    """Makes a folder and those above it, as far as they are missing, with their names on the disk; see `to_disk`."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        _names_to_disk(each.parent)
 
 
 def put_in_place(partial: pathlib.Path, path: pathlib.Path) -> None:
@@ -152,7 +160,7 @@ def temporary_folder(parent: pathlib.Path, prefix: str) -> Iterator[pathlib.Path
     Yields:
         The folder. It may be renamed away.
     """
-    parent.mkdir(parents=True, exist_ok=True)
+    make_folders(parent)
     while True:
         try:
             folder = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=parent))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from zoo.atomic import remove_abandoned, rename_folder, temporary_folder
+from zoo.atomic import make_folders, remove_abandoned, rename_folder, temporary_folder
 from zoo.decoding.loop import loops_for_a_server
 from zoo.serving.half_weights import HalfWeights
 from zoo.serving.layout import LARGEST_VERSION, WARM_UP_FILE, versions
@@ -154,7 +154,7 @@ def export(
         raise FileExistsError(f"{path} is a file; a model is exported into a folder.")
     if LARGEST_VERSION in versions(path):
         raise ValueError(_NO_NUMBER.format(path=path))
-    path.mkdir(parents=True, exist_ok=True)
+    make_folders(path)
     _remove_killed_exports(path)
     # A served model is not trained. Functions with hand-written gradients take much less space without them.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)

@@ -36,6 +36,9 @@ def test_each_cell_is_as_dark_as_its_weight(vmax):
     np.testing.assert_allclose(grey(drawing, drawing.axes[0]), 1 - np.minimum(WEIGHTS / vmax, 1), atol=0.01)
     scale = drawing.axes[-1]
     assert [text.get_text() for text in scale.get_yticklabels()] == ["0", "1" if vmax == 1 else "≥ 0.5"]
+    assert scale.get_ylabel() == "attention weight"
+    label, size = scale.yaxis.label.get_window_extent(), drawing.bbox
+    assert scale.get_window_extent().x1 < label.x0 and label.x1 <= size.x1 and label.y0 >= size.y0
     shades = scale.images[0].get_array()[:, 0]
     assert (shades[0], shades[-1]) == (0, 1) and scale.images[0].origin == "lower"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PIXELS = 96  # an inch
 _POINT = 72 / _PIXELS  # of a pixel
-_MARGIN, _BETWEEN, _SCALE_WIDTH, _SCALE_HEIGHT = 8, 28, 44, 88
+_MARGIN, _BETWEEN, _SCALE_WIDTH, _SCALE_HEIGHT = 8, 28, 52, 88
 _PICTURE_TITLE_FONT, _TITLE_HEIGHT, _NOTE_HEIGHT = 16, 26, 22
 
 
@@ -180,6 +180,8 @@ class _Canvas:
         shades = [[level / 64] for level in range(65)]
         axes.imshow(shades, cmap=_inks(), aspect="auto", origin="lower", extent=(0, 1, 0, 1))
         axes.yaxis.tick_right()
+        axes.yaxis.set_label_position("right")
+        axes.set_ylabel("attention weight", fontsize=7, labelpad=1)
         axes.set_xticks([])
         axes.set_yticks([0, 1], ["0", "1" if vmax == 1 else f"≥ {vmax:g}"])
         axes.tick_params(labelsize=7, width=0.4, length=2)

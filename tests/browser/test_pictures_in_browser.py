@@ -189,3 +189,22 @@ def test_a_wide_map_is_saved_as_png(opened):
     while not (size := run("return window.saved")) and time.monotonic() < end:
         time.sleep(0.1)
     assert isinstance(size, int) and size > 1000
+
+
+def test_slanted_labels_fit_a_phone(opened, driver):
+    size = {"width": 360, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        source = ["▁Two", "▁dogs", "▁are", "▁play", "ing", "▁in", "▁the", "▁agreements"]
+        run = opened(Alignment(source, ["▁Zwei", "▁spielen", "."], softmax(3, len(source))))
+        time.sleep(0.3)
+        assert "rotate(-45)" in run("return document.querySelector('.map svg text').getAttribute('transform')")
+        inside, outside, cell = run("""
+            const map = document.querySelector('.map'), box = map.getBoundingClientRect();
+            const ends = [...map.querySelectorAll('svg > text')].map((each) => each.getBoundingClientRect().right);
+            return [Math.max(...ends, box.left + map.scrollWidth), box.right + 1,
+                    map.querySelector('.inks').getBoundingClientRect().width / arguments[0]];
+        """, len(source))  # fmt: skip
+        assert inside <= outside and cell >= 16
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

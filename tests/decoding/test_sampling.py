@@ -375,7 +375,13 @@ def test_in_a_graph_with_static_sizes(gpt):
 
 class TestPrompts:
     @pytest.mark.parametrize(
-        "prompts", [[[4, 5], [], [6]], ([4, 5], (), (6,)), tf.ragged.constant([[4, 5], [], [6]], tf.int64)]
+        "prompts",
+        [
+            [[4, 5], [], [6]],
+            ([4, 5], (), (6,)),
+            [np.array([4, 5]), np.zeros(0, "int64"), np.array([6])],
+            tf.ragged.constant([[4, 5], [], [6]], tf.int64),
+        ],
     )
     def test_rows_of_any_length(self, short, prompts):
         found = generate(short, prompts, 6, temperature=0.0)
@@ -385,10 +391,14 @@ class TestPrompts:
     def test_rows_without_tokens(self, short):
         np.testing.assert_array_equal(generate(short, [[], []], 3).ids, generate(short, [[0], [0]], 3).ids)
 
+    def test_no_rows(self, short):
+        assert generate(short, [], 3).ids.shape[0] == 0
+
     @pytest.mark.parametrize(
         ("prompts", "received"),
         [
             ([4, 5], r"int32 of shape \(2,\)"),
+            ([np.array(4), np.array(5)], r"int32 of shape \(2,\)"),
             (np.zeros([1, 2, 3], "int64"), r"int64 of shape \(1, 2, 3\)"),
             ([[4.0, 5.0]], r"float32 of shape \(1, 2\)"),
             ("a text", r"string of shape \(\)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from zoo.decoding.logits import log_normalizer, top_k
@@ -48,8 +49,8 @@ def generate(
 
     Args:
         model: a language model: anything with `begin(ids) -> (memory, cache)` and `step` as in `sample`.
-        prompts: ids `(B, P)`, 0 for padding on either side; also a list of lists, or a ragged tensor, of rows of any
-            length. A row without tokens begins with the start token.
+        prompts: ids `(B, P)`, 0 for padding on either side; also a list of lists or of arrays, or a ragged tensor, with
+            rows of any length. A row without tokens begins with the start token.
         max_new_tokens: the most tokens a row is given, its end token counted.
         temperature: the divisor of the logits; 0 takes the most likely token.
         top_k: draw only from this many of the most likely tokens; 0 for all.
@@ -167,10 +168,14 @@ def _rows_of_ids(prompts: Any, vocabulary_size: int | None) -> tf.Tensor:
     Raises:
         ValueError: they are not rows of integers, or an id is none of the vocabulary, if these are known.
     """
-    if isinstance(prompts, list | tuple) and all(isinstance(row, list | tuple) for row in prompts):
+
+    def is_row(each: Any) -> bool:
+        return isinstance(each, list | tuple) or (isinstance(each, np.ndarray) and each.ndim == 1)
+
+    if isinstance(prompts, list | tuple) and all(map(is_row, prompts)):
         width = max(map(len, prompts), default=0)
         rows = [[*row, *[PADDING] * (width - len(row))] for row in prompts]
-        prompts = tf.convert_to_tensor(rows, None if width else tf.int32)
+        prompts = tf.convert_to_tensor(rows) if width else tf.zeros([len(rows), 0], tf.int32)
     prompts = prompts.to_tensor() if isinstance(prompts, tf.RaggedTensor) else tf.convert_to_tensor(prompts)
     if prompts.shape.rank not in (2, None) or not prompts.dtype.is_integer:
         raise ValueError(

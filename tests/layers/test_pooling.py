@@ -46,6 +46,7 @@ def test_no_texts_have_no_vectors(layer):
 @pytest.mark.parametrize("layer", [*map(SequencePooling, ("mean", "max", "first")), AttentionPooling(UNITS)])
 def test_integers_are_vectors_like_floats(layer):
     x = np.array([[[1, 0, 2], [0, 1, 3]]])
+    assert layer(x).dtype == "float32"
     np.testing.assert_array_equal(layer(x), layer(x.astype("float32")))
 
 

@@ -64,6 +64,7 @@ class SequencePooling(_Pooling):
 
     def call(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
         """One vector for each text; see the class."""
+        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone
         mask = token_mask(mask, inputs)
         if mask is None:
             mask = ops.ones(ops.shape(inputs)[:2], "bool")

@@ -33,10 +33,7 @@ def top_k(
 ) -> Largest:
     """The k largest values of several rows together.
 
-    On a CPU, `tf.math.top_k` compares values one by one, but a maximum reads many at once. The k largest values lie in
-    the k chunks with the largest maxima, so only these chunks are searched. Copying takes as long as searching, so
-    nothing is copied if V is divisible by a chunk length near 64. Of few values all are searched, which takes fewer
-    operations.
+    Of few values all are searched, which takes fewer operations; of many, only those that may be among the largest.
 
     Axes: B batch, N rows, V values of a row.
 
@@ -56,14 +53,33 @@ def top_k(
         if as_log_probabilities:  # the largest logit has the largest log-probability
             found = tf.reduce_max(tf.nn.log_softmax(values)[:, 0, first:], axis=-1, keepdims=True)  # (B, 1)
         return Largest(_added_late(found, added, number), tf.zeros_like(places), places + first)
-    if size < 4 * _TOP_CHUNK * k:
-        left = size - first
-        if as_log_probabilities:
-            added = -log_normalizer(values) if added is None else added - log_normalizer(values)
-        values = values[:, :, first:] if first else values
-        values = values if added is None or number == 1 else values + added[:, :, None]
-        found, places = tf.math.top_k(tf.reshape(values, [-1, number * left]), k)  # (B, k)
-        return Largest(_added_late(found, added, number), places // left, places % left + first)
+    largest = _top_k_of_all if size < 4 * _TOP_CHUNK * k else _top_k_of_chunks
+    return largest(values, k, first, added, as_log_probabilities)
+
+
+def _top_k_of_all(
+    values: tf.Tensor, k: int, first: int, added: tf.Tensor | None, as_log_probabilities: bool
+) -> Largest:
+    """`top_k` by a search of all values."""
+    number, left = values.shape[1], values.shape[2] - first
+    if as_log_probabilities:
+        added = -log_normalizer(values) if added is None else added - log_normalizer(values)  # (B, N)
+    values = values[:, :, first:] if first else values
+    values = values if added is None or number == 1 else values + added[:, :, None]
+    found, places = tf.math.top_k(tf.reshape(values, [-1, number * left]), k)  # (B, k)
+    return Largest(_added_late(found, added, number), places // left, places % left + first)
+
+
+def _top_k_of_chunks(
+    values: tf.Tensor, k: int, first: int, added: tf.Tensor | None, as_log_probabilities: bool
+) -> Largest:
+    """`top_k` by a search of a few chunks of the values.
+
+    On a CPU, `tf.math.top_k` compares values one by one, but a maximum reads many at once. The k largest values lie in
+    the k chunks with the largest maxima, so only these chunks are searched. Copying takes as long as searching, so
+    nothing is copied if V is divisible by a chunk length near 64.
+    """
+    number, size = values.shape[1:]
     chunk = _chunk(size)
     chunks = -(-size // chunk)
     if size % chunk:

@@ -208,7 +208,7 @@ def last_window(text: tf.Tensor, context_length: int) -> tuple[tf.Tensor, tf.Ten
     # zeros.
     width = tf.clip_by_value(tf.reduce_max(kept), 2, context_length)
     order = tf.argsort(tf.cast(text != PADDING, tf.int32), axis=1, stable=True)[:, -width:]
-    window = tf.gather(text, order, batch_dims=1)  # (R, C + 1)
+    window = tf.gather(text, order, batch_dims=1)  # (R, C + 1), or (R, 1) if L is 1, which the next line repeats
     window = tf.where(tf.range(width, 0, -1) <= kept[:, None], window, PADDING)
     return window[:, :-1], window[:, -1], context_length + 1 - kept
 

@@ -266,7 +266,11 @@ def check_early_stopping(early_stopping: bool | str) -> None:
 
 
 class _Search:
-    """One search. The arguments that stay the same in its loop are attributes."""
+    """One search. The arguments that stay the same in its loop are attributes.
+
+    Rows that are done leave the loop. `limits` and `powers` are attributes with all rows of the batch; in a step, the
+    variables of these names have only the rows that are left.
+    """
 
     def __init__(
         self,

@@ -34,6 +34,9 @@ class AdditiveAttention(ScoredAttention):
     Returns: the context `(B, T, D)`, and if asked for, the weights `(B, T, S)` in float32. A query that may
     attend to nothing gets zero weights and a zero context.
 
+    Raises:
+        ValueError: `units` is not a positive integer, or shapes of inputs and masks that do not fit each other.
+
     Example:
         >>> import numpy as np
         >>> attention = AdditiveAttention(units=8)

@@ -18,7 +18,7 @@ class ConcatAttention(AdditiveAttention):
     is that W is one weight, drawn as one. The halves are used apart, which saves the `(B, T, S, Q + K)` tensor of
     all pairs.
 
-    Args, call arguments and returns: as `AdditiveAttention`.
+    Args, call arguments, returns and errors: as `AdditiveAttention`. The widths of query and key must be known.
 
     Example:
         >>> import numpy as np

@@ -36,7 +36,8 @@ class DotProductAttention(ScoredAttention):
     attend to nothing gets zero weights and a zero context.
 
     Raises:
-        ValueError: an unknown score, or widths that do not fit it.
+        ValueError: an unknown score, widths that do not fit it, or shapes of inputs and masks that do not fit each
+            other.
 
     Example:
         >>> import numpy as np

@@ -1,4 +1,4 @@
-"""The base of layers that are called with inputs and a mask."""
+"""The base of layers that take inputs and a mask, and pass the mask on."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import keras
 
 
 class MaskedLayer(keras.layers.Layer):
-    """A layer that is called with inputs and a mask, which goes on with the outputs.
+    """A layer of inputs and a mask. The outputs carry the mask, however it is given.
 
     Keras itself passes on only a mask that is given by name, as in `layer(x, mask=mask)`.
     """

@@ -60,7 +60,11 @@ class Projection(keras.layers.EinsumDense):
         super().build(input_shape)
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        """The product, the bias and the activation."""
+        """The product, the bias and the activation.
+
+        Raises:
+            ValueError: the last axes of the input are not those of the kernel.
+        """
         found, width = tuple(inputs.shape[-self.contracted :]), math.prod(self.consumed_shape)
         if any(size not in (None, wanted) for size, wanted in zip(found, self.consumed_shape, strict=True)):
             # Without this, the reshape below could take the numbers of one row for those of two.

@@ -28,6 +28,9 @@ class GRUCell(keras.layers.GRUCell):
 
     Axes: N rows, G = 3 units.
 
+    Raises:
+        ValueError: `reset_after` is False.
+
     Reference: https://arxiv.org/abs/1406.1078
     """
 

@@ -37,7 +37,8 @@ class GPT(Family):
     Inputs are ids. Padding (0) is behind the tokens, where the causal mask hides it. The outputs are logits. To
     generate from ids, without a tokenizer: `zoo.decoding.generate`. Text needs a `zoo.TextGenerator`.
 
-    Axes: B batch, T length, V vocabulary, D width, H heads, G key and value heads, K hypotheses of a row.
+    Axes: B batch, T length, V vocabulary, D width, H heads, G key and value heads, d width of a head, K hypotheses of
+    a row.
 
     Args:
         vocabulary_size: V.
@@ -274,13 +275,13 @@ class GPT(Family):
         Returns:
             memory: what belongs to a row: a dict with the mask `(B, T)` and the number of tokens `(B,)`.
             cache: what belongs to a hypothesis, with one hypothesis for each row (K = 1): for each layer the keys and
-                values `(B, 1, G, T, D / H)` of the tokens, behind the padding.
+                values `(B, 1, G, T, d)` of the tokens, behind the padding.
         """
         tokens, mask, lengths, positions = align_right(tokens)
         hidden, cache = self._embed(tokens, positions), []  # (B, T, D)
         for layer in self.decoder:
             hidden, cached = layer.step(hidden, mask=mask, positions=positions)
-            cache.append(tuple(array[:, None] for array in cached))  # (B, 1, G, T, D / H)
+            cache.append(tuple(array[:, None] for array in cached))  # (B, 1, G, T, d)
         return {"mask": mask, "lengths": lengths}, tuple(cache)
 
     def step(self, tokens: Any, position: Any, memory: dict[str, Any], cache: tuple) -> tuple[Any, tuple, None]:

@@ -9,11 +9,11 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Masks:
-    """Tokens and heads that a model may use; the default leaves nothing out.
+    """Tokens and heads that a model leaves out; the default leaves out none.
 
-    `vectors`, and where a model has them `begin` (of translators) and `attention_maps`, take `masks`. Such a model has
-    `head_sizes`: for the name of each kind of attention its numbers of layers and heads, none if it has no heads to
-    switch off.
+    A model takes it as the argument `masks` of `vectors`, of `begin` if it is a translator, and of `attention_maps` if
+    it has heads. It also has `head_sizes`: for the name of each kind of attention, how many layers there are, and how
+    many heads in each; empty if it has no heads to switch off.
 
     Axes: B batch, S length of the source or text, N layers, H heads.
 

@@ -59,7 +59,7 @@ class TextReading(ReadsTexts):
 
         def alignment(text: Text, padded: np.ndarray, weights: np.ndarray) -> Alignment:
             tokens, shown = unpadded(padded), _shown(text)
-            if len(weights) == 1 != len(tokens):
+            if len(weights) < len(tokens):  # one row, for the whole text
                 return Alignment(tokens, [self._whole(text)], weights[:, : len(tokens)], source_text=shown)
             weights = weights[: len(tokens), : len(tokens)]
             return Alignment(tokens, tokens, weights, source_text=shown, target_text=shown)

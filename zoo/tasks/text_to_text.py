@@ -103,7 +103,11 @@ class TextToText(abc.ABC):
         length_penalty: float | None = None,
         n_best: int = 1,
     ) -> list[Translation]:
-        """As a call, with the score of each text and its `n_best` best translations, at most `beam_size`."""
+        """As a call, with the score of each text and its `n_best` best translations, at most `beam_size`.
+
+        Raises:
+            ValueError: as a call.
+        """
         texts = check_texts(texts)
         search = self._search(beam_size, length_penalty, n_best)
 

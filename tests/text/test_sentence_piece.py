@@ -290,17 +290,16 @@ def test_rounding_decides_as_in_the_library():
     assert len({tuple(ids[-2:]) for ids in both.library.encode(texts)}) == 2
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_decisions_as_close_as_rounding_in_long_texts(seed):
+def test_decisions_as_close_as_rounding_in_long_texts():
     """Two letters together are better or worse than apart by 0.01 to 1e-7; what stands before decides the closest."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     letters = [chr(code) for code in range(0x391, 0x3D1)]  # 64, of which two stand beside each other
     scores = {letter: float(score) for letter, score in zip(letters, -12 * random.random(64), strict=True)}
     couples = [left + right for left, right in zip(letters[::2], letters[1::2], strict=True)]
     for couple, exponent, sign in zip(couples, random.uniform(-7, -2, 32), random.choice([-1, 1], 32), strict=True):
         scores[couple] = scores[couple[0]] + scores[couple[1]] + float(sign * 10**exponent)
     both = Pair(written({"▁": -3.3, **scores}), compiled=True)
-    sizes = (1, 5, 30, 200, 1000) * 4
+    sizes = (1, 5, 30, 200, 1000) * 6
     words = [["".join(random.choice(couples, n)) for n in random.choice([1, 1, 2, 5, 40], size)] for size in sizes]
     both.check([" ".join(text) for text in words])
     alone = both.library.encode(couples)

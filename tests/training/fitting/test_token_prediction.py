@@ -168,7 +168,7 @@ class TestRDrop:
         assert found[1] < found[0] / 2
 
     def test_validation_reads_each_batch_once(self):
-        model, data = rnn(dropout=0.5), list(batches(UNEQUAL))
+        model, data = bigrams(dropout=0.5), list(batches(UNEQUAL))
         one, two = (compiled(model, 0.1, r_drop) for r_drop in (0.0, 5.0))
         inputs = data[0][0]
         assert [len(two(inputs, training=training)) for training in (False, True)] == [4, 8]

@@ -793,6 +793,33 @@ class TestSafety:
         assert "404" in told and "nobody" in told
         page.driver.get_log("browser")  # the browser itself notes the 404
 
+    def test_a_failed_answer_can_be_asked_for_again(self, page, driver):
+        fails = "window.works ||= window.fetch; window.fetch = () => Promise.reject(new TypeError('no network'));"
+        shown = "return [...document.querySelectorAll('main button')].filter((each) => each.textContent === 'Try again'"
+        shown += " && each.checkVisibility()).length"
+        again = "[...document.querySelectorAll('main button')].find((each) => each.textContent === 'Try again'"
+        again = f"const again = {again} && each.checkVisibility()); again.focus(); again.click();"
+        page.open("recurrent", "cab")
+        assert page.run(shown) == 0
+        page.run(fails)
+        page.type("4321")
+        assert page.run(shown) == 1
+        page.run(again)
+        page.settle()
+        assert page.run(shown) == 1, "it fails again"
+        page.run(f"window.fetch = window.works; {again}")
+        page.wait(f"return !(() => {{ {shown} }})()")
+        page.settle()
+        found = page.server.predict("recurrent", "serving_default", text=["4321"])["text"]
+        assert page.text(".translation") == found[0]
+        assert page.run("return document.activeElement.id") == "text"
+        # the same before a model is known
+        page.run(f"{fails} document.getElementById('server').dispatchEvent(new Event('change'))")
+        page.wait("return document.getElementById('message').textContent")
+        page.run(f"window.fetch = window.works; {again}")
+        page.wait("return document.querySelector('.translation')")
+        assert page.run(shown) == 0
+
     def test_a_server_that_dies_gives_a_sentence_and_the_text_stays(self, driver, models, server_of):
         mortal = server_of(models)
         page = Page(driver, mortal)

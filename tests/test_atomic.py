@@ -98,6 +98,9 @@ def test_an_error_names_no_temporary_file(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError) as raised, whole_file(tmp_path / "file"):
         (tmp_path / "other").read_text()
     assert str(raised.value.filename) == str(tmp_path / "other")
+    (tmp_path / "text").touch()
+    with pytest.raises(NotADirectoryError, match=f": '{tmp_path / 'text'}'$"), whole_file(tmp_path / "text" / "file"):
+        pass
 
     with pytest.raises(OSError, match="No space left") as raised, whole_file(tmp_path / "file"):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -46,7 +46,10 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 def make_folders(path: pathlib.Path) -> None:
     """Makes a folder and those above it, as far as they are missing, with their names on the disk; see `to_disk`."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:  # "File exists" would not say that a folder is wanted
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(error.filename)) from None
     for each in missing:
         _names_to_disk(each.parent)
 

@@ -56,6 +56,22 @@ def test_a_model_that_is_frozen_from_the_start_stays_so_inside_another(tmp_path)
     assert trainable_paths(model) == trainable_paths(saved_and_loaded(model, tmp_path)) == paths
 
 
+def test_the_flag_of_a_model_is_that_of_all_its_layers():
+    """Also where the model has the value already, and a layer inside has another one."""
+    encoder = Encoder(20, units=8, num_heads=2, num_layers=1)
+    everything = trainable_paths(Classifier(encoder, num_classes=3))
+    encoder.encoder[0].self_attention.trainable = False
+    model = Classifier(encoder, num_classes=3)
+    assert len(trainable_paths(model)) == len(everything) - 8  # a new head leaves what is frozen
+    model.get_layer("logits").trainable = False
+    model.trainable = True
+    assert trainable_paths(model) == everything
+    model.trainable = False
+    model.encoder.encoder[0].self_attention.trainable = True
+    model.trainable = False
+    assert trainable_paths(model) == []
+
+
 def test_an_optimizer_goes_on_after_loading_a_model_with_a_frozen_layer(tmp_path):
     model = GPT(**SIZES)
     model.get_layer("embedding").trainable = False

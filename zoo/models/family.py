@@ -62,10 +62,15 @@ class FunctionalModel(keras.Model):
     def __setattr__(self, name: str, value: Any) -> None:
         # Layers set before the graph exists are plain attributes: the graph tracks them, in the order of their use,
         # and a PyTorch module refuses layers before its constructor has run.
-        if "_has_graph" in self.__dict__:
-            super().__setattr__(name, value)
-        else:
+        if "_has_graph" not in self.__dict__:
             object.__setattr__(self, name, value)
+            return
+        super().__setattr__(name, value)
+        if name == "trainable":
+            # Keras sets the inner layers too, but on TensorFlow only those of a layer whose own value changes. So a
+            # model with a frozen layer, which is trainable itself, would keep it frozen.
+            for layer in self._flatten_layers(include_self=False):
+                layer.trainable = value
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, and under `layer_states` what was changed in single layers.

@@ -169,12 +169,13 @@ def _interrupted_between_graphs() -> Iterator[None]:
 
     from ..progress import say
 
-    presses, looks, timer = 0, False, threading.Timer(0, lambda: None)
+    presses, looks, timer, main_thread = 0, False, threading.Timer(0, lambda: None), threading.get_ident()
 
     def look_again() -> None:
         nonlocal looks
         looks = True
-        signal.raise_signal(signal.SIGINT)  # the main thread runs `heard`
+        # To the main thread, which runs `heard`; a signal to this one would not wake it if it waits.
+        signal.pthread_kill(main_thread, signal.SIGINT)
 
     def heard(number: int, frame: FrameType | None) -> None:
         nonlocal presses, looks, timer

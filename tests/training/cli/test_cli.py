@@ -415,15 +415,9 @@ class TestCtrlC:
         yield
         signal.signal(signal.SIGINT, before)
 
-    @staticmethod
-    def work():
-        """Five seconds in short steps: a signal that another thread sends is heard between two of them."""
-        for _ in range(100):
-            time.sleep(0.05)
-
     @pytest.mark.parametrize("presses", [1, 2])
     def test_one_waits_for_the_graph_and_a_second_one_does_not(self, presses, capsys):
-        made, stopped = [], False
+        made, stopped, begin = [], False, time.monotonic()
 
         @tf.function(autograph=False)
         def step():
@@ -435,10 +429,11 @@ class TestCtrlC:
         try:
             with interrupted_between_graphs():
                 step()
-                self.work()
+                time.sleep(60)
         except KeyboardInterrupt:
             stopped = True
         assert stopped and len(made) == 2 - presses
+        assert time.monotonic() - begin < 50, "it was not heard while the process waited"
         assert capsys.readouterr().err == "stopping when the graph is made; a second Ctrl-C stops at once\n"
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -450,7 +445,7 @@ class TestCtrlC:
             signal.raise_signal(signal.SIGINT)
             made.append(1)
 
-        monkeypatch.setattr(Run, "export", lambda *_: (graph(), self.work()))
+        monkeypatch.setattr(Run, "export", lambda *_: (graph(), time.sleep(60)))
         result = run("export", "runs/backwards")
         assert (result.exit_code, result.stdout, made) == (130, "", [1])
         assert "stopping when the graph is made; a second Ctrl-C stops at once" in result.stderr

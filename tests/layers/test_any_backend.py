@@ -376,6 +376,14 @@ def test_masks_of_empty_axes(rows, length, memory_length):
 
 
 @elsewhere
+def test_texts_longer_than_a_block():
+    """Here the number of scores and the device decide about blocks."""
+    x = np.random.default_rng(0).normal(size=(1, 513, 2, 3)).astype("float32")
+    found = scaled_dot_product_attention(x, x, x)
+    np.testing.assert_allclose(numpy(found), numpy(scaled_dot_product_attention(x, x, x, blockwise=False)), atol=1e-6)
+
+
+@elsewhere
 def test_gradients_in_blocks_refuse_to_be_differentiated_again():
     arrays = [np.random.default_rng(0).normal(size=(1, 3, 2, 4)).astype("float32") for _ in range(3)]
 

@@ -23,7 +23,7 @@ from zoo.layers.functions.axes import fit
 from zoo.layers.functions.blockwise_attention import BLOCK
 from zoo.layers.functions.masks import LOWEST, AttentionMask, softmax
 from zoo.layers.functions.random import DropoutMask
-from zoo.layers.functions.tensors import Tensor, at_least_float32, compiled_by_xla, heads_first, positions_first
+from zoo.layers.functions.tensors import Tensor, at_least_float32, compiled_by_xla, heads_first, on_gpu, positions_first
 
 # More scores than this, over the batch and all heads, are computed in blocks: 2**26 of them are 256 MiB. On a GPU,
 # where loops over blocks start many small kernels, it is 1 GiB. (`benchmarks/notes.md`, long_attention.py)
@@ -346,11 +346,11 @@ def _is_large(query: Tensor, key: Tensor, blockwise: bool | None) -> Any:
     bound = _MAX_LENGTH.get()
     if (bound is not None and bound <= BLOCK) or any(size is not None and size <= BLOCK for size in sizes[1:]):
         return False  # at these lengths the scores are no larger than a model's other activations
-    on_gpu = bool(keras.distribution.list_devices("gpu"))
+    is_on_gpu = on_gpu(query)
     long = None not in sizes[1:] and min(sizes[1:]) >= LONG_UNDER_XLA
-    if long and not on_gpu and compiled_by_xla(query):
+    if long and not is_on_gpu and compiled_by_xla(query):
         return True
-    most = LARGE_ON_GPU if on_gpu else LARGE
+    most = LARGE_ON_GPU if is_on_gpu else LARGE
     if None not in sizes:
         return batch * heads * length * memory_length > most
     # As floats: the product may exceed 2**31.

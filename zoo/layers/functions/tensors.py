@@ -62,6 +62,13 @@ def compiled_by_xla(tensor: Tensor) -> bool:
     return False
 
 
+def on_gpu(tensor: Tensor) -> bool:
+    """Whether a tensor is on a GPU; on TensorFlow and JAX, whether the machine has one."""
+    if keras.backend.backend() in ("tensorflow", "jax"):
+        return bool(keras.distribution.list_devices("gpu"))  # fails on other backends
+    return getattr(getattr(tensor, "device", None), "type", "cpu") in ("cuda", "mps")
+
+
 def attached_mask(tensor: Tensor) -> Tensor | None:
     """The mask that Keras attached to a tensor, as `Embedding(mask_zero=True)` does; None if it has none.
 

@@ -191,7 +191,7 @@ QUANTISED = {
 }
 
 
-# What a mode changes is inside Keras' layers: of the fewest bits, an embedding and a product suffice.
+# What a mode changes is inside Keras' layers, so two models suffice for int4.
 @pytest.mark.parametrize(
     ("name", "mode"), [*((name, "int8") for name in QUANTISED), ("GPT", "int4"), ("RNNSeq2Seq", "int4")]
 )

@@ -124,8 +124,8 @@ class Run:
     def models(self, folder: pathlib.Path) -> pathlib.Path | None:
         """The folder of exported models that the training exported to; None of a run of version 0.1.
 
-        Where `_place` names no folder, since the run was moved or the folder removed, it is the one of that name in the
-        working directory.
+        The run keeps it as seen from its own folder. If it is not there, since the run was moved or the models were
+        removed, it is the folder of that name in the working directory.
 
         Args:
             folder: the run's folder.

@@ -149,13 +149,15 @@ def test_local_workers_end_with_the_command(tmp_path, number, sent, ended):
 def test_a_hang_up_is_ignored_as_nohup_wants_it(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        f"import pathlib, time\nfor _ in range(15):\n time.sleep(0.1)\npathlib.Path({str(tmp_path)!r}, 'end').touch()"
+        f"import pathlib, time\nfolder = pathlib.Path({str(tmp_path)!r})\n"
+        "while not (folder / 'go').exists():\n time.sleep(0.05)\n(folder / 'end').touch()"
     )
     ignoring = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); from zoo.local_workers import main; main()"
     process = loopback.start(["-c", ignoring, "--devices", 2, script])
     wait_until(lambda: len(below(process)) == 2)
     for each in (process.pid, *map(int, below(process))):
         os.kill(each, signal.SIGHUP)
+    (tmp_path / "go").touch()
     assert loopback.ended(process, 20)[0] == 0
     assert (tmp_path / "end").exists()
 

@@ -50,8 +50,8 @@ class MultiHeadAttention(keras.layers.Layer):
         sliding_window: a query attends only to keys less than this many positions away; None for no limit.
         flash_attention: True computes attention in blocks: its memory grows with T + S instead of T x S. False never
             uses blocks. None uses them for more than 2**26 scores (256 MiB), and under XLA from 2,048 tokens on; on a
-            machine with a GPU, for more than 2**28 scores (1 GiB). The results are the same. In blocks the gradient
-            cannot be differentiated again.
+            GPU, for more than 2**28 scores (1 GiB). The results are the same. In blocks the gradient cannot be
+            differentiated again.
         kernel_initializer: of all projections; the next six arguments too.
         bias_initializer: see above.
         kernel_regularizer: see above.

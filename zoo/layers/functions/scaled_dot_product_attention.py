@@ -385,8 +385,8 @@ def scaled_dot_product_attention(
         return_weights: whether to return the weights too (before dropout), which takes the whole matrix.
         blockwise: True computes blocks of 512 x 512 scores with a running softmax, and computes them again for the
             gradient, which cannot be differentiated again. False never does. None decides: blocks for
-            more than 2**26 scores (256 MiB), and under XLA from 2,048 tokens on; on a machine with a GPU, blocks for
-            more than 2**28 scores (1 GiB).
+            more than 2**26 scores (256 MiB), and under XLA from 2,048 tokens on; on a GPU, blocks for more than 2**28
+            scores (1 GiB).
         hand_gradient: whether the whole matrix gets a gradient written by hand, which is faster. It is a custom
             gradient, which a SavedModel could not keep. Blocks always have one, except in `forward_only`, and so has a
             graph that holds both ways because it does not know its lengths.

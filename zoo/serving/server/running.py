@@ -25,7 +25,7 @@ from zoo.serving.server.port import about_port
 _LOG = logging.getLogger(__name__)
 _LAST_WORDS = 1  # seconds that clients have to read the error with which a stopping server ends their requests
 _CONNECTIONS = 1000  # the most at once
-_BACKLOG = 128  # connections that are taken before the next look at how many there are
+_BACKLOG = 128  # the most connections that are taken before the next look at how many there are
 _FULL = b"""\
 HTTP/1.1 503 Service Unavailable\r
 Connection: close\r
@@ -111,7 +111,7 @@ def serve(
         config = uvicorn.Config(
             app,
             http=_protocol(settings.timeout, _most_connections()),
-            backlog=_BACKLOG,
+            backlog=min(_BACKLOG, _most_connections() // 2),
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -869,13 +869,18 @@ def test_of_two_servers_that_start_at_once_the_later_one_names_the_port(monkeypa
 
 
 def test_a_second_signal_ends_a_server_that_is_stopping(monkeypatch, saved):
-    """After the last answer, Ctrl-C means again what it meant before."""
+    """After the last answer, also where Ctrl-C was ignored before, as in a process that a script started with `&`."""
     numbers, at_stop = (signal.SIGINT, signal.SIGTERM), []
-    before = [signal.getsignal(each) for each in numbers]
-    monkeypatch.setattr(running_module._Server, "run", lambda *_, **__: None)
-    monkeypatch.setattr(Models, "stop", lambda _: at_stop.extend(map(signal.getsignal, numbers)))
-    serve({"three": saved / "three"}, {}, bind("127.0.0.1", 0), Settings(), print)
-    assert at_stop == before
+    before = [signal.signal(each, signal.SIG_IGN) for each in numbers]
+    try:
+        monkeypatch.setattr(running_module._Server, "run", lambda *_, **__: None)
+        monkeypatch.setattr(Models, "stop", lambda _: at_stop.extend(map(signal.getsignal, numbers)))
+        serve({"three": saved / "three"}, {}, bind("127.0.0.1", 0), Settings(), print)
+        assert at_stop == [signal.default_int_handler, signal.SIG_DFL]
+        assert [*map(signal.getsignal, numbers)] == [signal.SIG_IGN] * 2
+    finally:
+        for each, handler in zip(numbers, before, strict=True):
+            signal.signal(each, handler)
 
 
 @pytest.mark.long

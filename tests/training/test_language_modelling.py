@@ -121,7 +121,7 @@ class TestTraining:
         version = trained / "saved_models" / "adam" / "1"
         metrics = json.loads((version / "metrics.json").read_text())
         assert metrics.pop("start_up")["size"] > 0
-        assert metrics | {"models": "saved_models"} == json.loads((run / "metrics.json").read_text())
+        assert metrics | {"models": "../../saved_models"} == json.loads((run / "metrics.json").read_text())
 
     def test_the_program_on_the_card_runs(self, trained):
         card = (trained / "saved_models" / "adam" / "1" / "README.md").read_text()

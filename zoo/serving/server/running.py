@@ -130,12 +130,16 @@ def serve(
                 listener.listen(config.backlog)
             server.run(sockets=[listener])
         finally:
-            for each, handler in before.items():  # another Ctrl-C need not wait for a version that is being loaded
-                signal.signal(each, handler or signal.SIG_DFL)
+            # A third signal need not wait for a version that is being loaded, or for what is computed. A script's `&`
+            # starts a process that ignores Ctrl-C; uvicorn heard it all the same, so it counts here, too.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             if server.force_exit:  # a third signal, which came before uvicorn was done
                 raise KeyboardInterrupt
             models.stop()
             batcher.close()
+            for each, handler in before.items():
+                signal.signal(each, handler or signal.SIG_DFL)
             _LOG.info("stopped")
 
 

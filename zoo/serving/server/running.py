@@ -108,10 +108,11 @@ def serve(
         batcher = Batcher(settings.threads, settings.max_batch_rows, settings.batch_wait, metrics.on_batch)
         stopping = asyncio.Event()
         app = build_app(models, batcher, metrics, settings.max_body, settings.timeout, settings.cors, stopping)
+        most = _most_connections()
         config = uvicorn.Config(
             app,
-            http=_protocol(settings.timeout, _most_connections()),
-            backlog=min(_BACKLOG, _most_connections() // 2),
+            http=_protocol(settings.timeout, most),
+            backlog=min(_BACKLOG, most // 2),
             log_config=None,
             access_log=False,
             lifespan="off",

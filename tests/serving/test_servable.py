@@ -91,8 +91,8 @@ def test_masks_of_an_export_and_of_an_older_one_without(translator, tmp_path):
     np.testing.assert_allclose(ours.log_probabilities, theirs.log_probabilities, atol=1e-4)
     servable._inputs = lambda name: {"text", "prefix"}  # as exports had them
     asked = []
-    servable._complete = lambda **tensors: (
-        asked.append(set(tensors)) or translator._complete(**tensors, hidden=tf.constant([""]))
+    servable._explore = lambda name, **tensors: (
+        asked.append(set(tensors)) or translator._explore(name, **tensors, hidden=tf.constant([""]))
     )
     assert servable.complete(["cab"])[0].text == translator(["cab"])[0] and asked == [{"text", "prefix"}]
     with pytest.raises(ValueError, match="takes no `hidden`"):

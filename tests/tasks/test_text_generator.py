@@ -478,7 +478,7 @@ class TestTokens:
     def test_signatures_take_no_texts_at_all(self, generator, eager):
         """A server may get a request without rows."""
         for name in generator.EXPLORE:
-            specs = generator._explore()[name].input_signature
+            specs = generator._exploring[name].input_signature
             found = generator.signatures()[name](**{spec.name: tf.zeros([0], spec.dtype) for spec in specs})
             assert {output: tensor.shape[0] for output, tensor in found.items()} == dict.fromkeys(found, 0)
 

@@ -65,9 +65,13 @@ class _Servable:
             raise ValueError(f"The SavedModel {self.path} has no signature {name!r}{why}.")
         return self._signatures[name]
 
-    def _inputs(self, name):
-        """The names of the inputs of a signature for people who choose tokens."""
-        return set(self._signature(name, _EXPLORE).structured_input_signature[1])
+    # Of tasks that can be explored.
+
+    def _explore(self, signature, **tensors):
+        return self._signature(signature, _EXPLORE)(**tensors)
+
+    def _inputs(self, signature):
+        return set(self._signature(signature, _EXPLORE).structured_input_signature[1])
 
 
 class ServableTranslator(_Servable, TextToText):
@@ -104,12 +108,6 @@ class ServableTranslator(_Servable, TextToText):
             raise ValueError(f"The SavedModel {self.path} does not tell which texts it cuts off; export it again.")
         return self._saved_model.fills_source(text)
 
-    def _next(self, **tensors):
-        return self._signature("next", _EXPLORE)(**tensors)
-
-    def _complete(self, **tensors):
-        return self._signature("complete", _EXPLORE)(**tensors)
-
     def _attend(self, text):
         return self._signature("attention", ": its model attends to nothing")(text=text)
 
@@ -136,12 +134,6 @@ class ServableGenerator(_Servable, TextContinuation):
 
     def _score(self, text):
         return self._signature("score")(text=text)
-
-    def _next(self, **tensors):
-        return self._signature("next", _EXPLORE)(**tensors)
-
-    def _score_tokens(self, **tensors):
-        return self._signature("score_tokens", _EXPLORE)(**tensors)
 
     def _attend(self, text):
         return self._signature("attention")(text=text)

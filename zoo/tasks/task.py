@@ -11,8 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.atomic import replaced_folder
-from zoo.decoding import WithMasks, read_heads
-from zoo.models import Masks
 from zoo.tasks import MODEL_FILE
 from zoo.text import PADDING, Tokenizer
 from zoo.text.tokenizer import as_utf8, tokenizer_from_config, tokenizer_to_config
@@ -69,26 +67,6 @@ def check_one_for_each_text(text: tf.Tensor, **settings: tf.Tensor | None) -> tf
     ]
     with tf.control_dependencies(checks):
         return tf.identity(text)
-
-
-def mask_specs(model: Any) -> list[tf.TensorSpec]:
-    """The inputs that leave out tokens and heads, as many as the model has a use for: see `zoo.models.Masks`."""
-    sizes = getattr(model, "head_sizes", None)
-    names = [] if sizes is None else ["hidden", "heads"] if sizes else ["hidden"]
-    return [tf.TensorSpec([None], tf.string, name) for name in names]
-
-
-def masked(model: Any, shown: tf.Tensor | None, heads: tf.Tensor | None) -> Any:
-    """The model without some tokens and heads; the model itself if it has no masks.
-
-    Args:
-        model: a model of ids.
-        shown: boolean `(B, S)`, from `read_hidden`; None if the model has no masks.
-        heads: the names of heads to switch off, strings `(B,)`, see `read_heads`; None if it has no heads.
-    """
-    if shown is None:
-        return model
-    return WithMasks(model, Masks(shown, None if heads is None else read_heads(heads, model.head_sizes)))
 
 
 class SavedTask(tf.Module):

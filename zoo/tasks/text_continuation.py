@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
+from zoo.tasks.exploring import Explorable
 from zoo.tasks.protocol import Generates, check_texts, in_batches
 from zoo.tasks.results import NextToken, Score, Tokens
-from zoo.tasks.settings import DEFAULTS, SETTINGS, column, masks_as_strings
-from zoo.tasks.task import as_arrays, shown_tokens, string_columns, unpadded
+from zoo.tasks.settings import DEFAULTS, SETTINGS, column
+from zoo.tasks.task import as_arrays, shown_tokens, unpadded
 
 
-class TextContinuation(Generates):
+class TextContinuation(Generates, Explorable):
     """Continues texts, scores them and shows what attends to what in them.
 
     A subclass gives functions of tensors. This class does the rest: it takes lists of any length, makes batches,
-    and restores the order.
+    and restores the order. `_explore` gives
+
+    - for `next`: `tokens`, the `text` of each, and `probabilities` `(B, K)` of what may follow, at a `temperature`
+      `(B,)`;
+    - for `score_tokens`: `tokens` `(B, T)` of each text, as `_attend` gives them, and their `log_probabilities`.
     """
 
     @abc.abstractmethod
@@ -33,22 +38,6 @@ class TextContinuation(Generates):
     @abc.abstractmethod
     def _score(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """`log_probability` and `tokens` of each text, `(B,)`."""
-
-    @abc.abstractmethod
-    def _inputs(self, name: str) -> set[str]:
-        """The names of what `_next` or `_score_tokens` takes: `text`, maybe `hidden` and `heads`, all `(B,)`."""
-
-    def _head_sizes(self) -> Mapping[str, tuple[int, int]] | None:
-        """The model's `head_sizes`, see `zoo.models.Masks`; None if they are not known, as those of an export."""
-        return None
-
-    @abc.abstractmethod
-    def _next(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        """`tokens`, the `text` of each, and `probabilities` `(B, K)` of what may follow, at a `temperature` `(B,)`."""
-
-    @abc.abstractmethod
-    def _score_tokens(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        """`tokens` `(B, T)` of each text, as `_attend` gives them, and their `log_probabilities`."""
 
     @abc.abstractmethod
     def _attend(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -148,14 +137,12 @@ class TextContinuation(Generates):
                 exported model ignores a head that it lacks.
         """
         texts = check_texts(texts)
-        written = masks_as_strings(len(texts), self._inputs("next"), hidden, heads, self._head_sizes())
+        written = self._masks("next", len(texts), hidden, heads)
         temperatures = column("temperature", temperature, len(texts), SETTINGS["temperature"])
 
         def candidates(rows):
             of_rows = tf.constant(temperatures[rows], tf.float32)
-            found = as_arrays(
-                self._next, [texts[row] for row in rows], temperature=of_rows, **string_columns(written, rows)
-            )
+            found = self._explored("next", texts, rows, written, temperature=of_rows)
             for tokens, probabilities in zip(found["tokens"], found["probabilities"], strict=True):
                 pairs = zip(tokens, probabilities.tolist(), strict=True)
                 yield [NextToken(token.decode(), probability) for token, probability in pairs]
@@ -186,11 +173,11 @@ class TextContinuation(Generates):
                 report its context, and scores as much of a text as fits. Of masks, see `next_tokens`.
         """
         texts = check_texts(texts)
-        written = masks_as_strings(len(texts), self._inputs("score_tokens"), hidden, heads, self._head_sizes())
+        written = self._masks("score_tokens", len(texts), hidden, heads)
         self._check_room(texts)
 
         def scored(rows):
-            found = as_arrays(self._score_tokens, [texts[row] for row in rows], **string_columns(written, rows))
+            found = self._explored("score_tokens", texts, rows, written)
             for row, tokens, scores in zip(rows, found["tokens"], found["log_probabilities"], strict=True):
                 pieces = tuple(unpadded(tokens))
                 yield Tokens(pieces, tuple(scores[: len(pieces)].tolist()), texts[row])

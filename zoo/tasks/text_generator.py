@@ -24,9 +24,10 @@ from zoo.decoding.loop import in_halves
 from zoo.decoding.sampling import last_window
 from zoo.decoding.token_choice import counted_uniform, draw, random_streams
 from zoo.layers.functions import forward_only
+from zoo.tasks.exploring import ExploredTask, masked
 from zoo.tasks.protocol import check_texts, rows_of_batches
 from zoo.tasks.settings import DEFAULTS, LONGEST_STOP, MOST_STOPS, SETTINGS, STOP_SEPARATOR, check_settings
-from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, strings, zeroed
+from zoo.tasks.task import check_one_for_each_text, strings, zeroed
 from zoo.tasks.text_continuation import TextContinuation
 from zoo.text import END, PADDING, START, Tokenizer, previous
 from zoo.text.tokenizer import example_texts, valid_utf8, whole_number
@@ -47,7 +48,7 @@ _CONTINUED = (
 )
 
 
-class TextGenerator(TextContinuation, SavedTask):
+class TextGenerator(ExploredTask, TextContinuation):
     """A trained language model with its tokenizer.
 
     ```python
@@ -92,7 +93,6 @@ class TextGenerator(TextContinuation, SavedTask):
         stride: int | None = None,
     ):
         super().__init__(model)
-        self._exploring: dict[str, Any] = {}
         if len(getattr(model, "inputs", None) or ()) > 1:
             raise ValueError(
                 "`model` must read one text, as `GPT` does; a `Translator` has a model of a source and a target. "
@@ -269,35 +269,13 @@ class TextGenerator(TextContinuation, SavedTask):
 
     # Models with masks take tokens to hide, "2 3", and those with heads, heads to switch off: see `read_heads`.
 
-    def _explore(self) -> dict[str, Any]:
-        """The functions of `EXPLORE` by their names, with the inputs that the model has a use for."""
-        if not self._exploring:
-            masks = mask_specs(self.model)
-            functions = {
-                "next": (self._after, ["text", "temperature"]),
-                "score_tokens": (self._scored_tokens, ["text"]),
-                "masked_attention": (self._masked_maps, ["text"]),
-            }
-            # Set as a whole: another thread may ask meanwhile.
-            self._exploring = {
-                name: tf.function(
-                    function, input_signature=[*(_SIGNATURE[each] for each in inputs), *masks], autograph=False
-                )
-                for name, (function, inputs) in functions.items()
-            }
-        return self._exploring
-
-    def _inputs(self, name: str) -> set[str]:
-        return {spec.name for spec in self._explore()[name].input_signature}
-
-    def _head_sizes(self) -> Any:
-        return getattr(self.model, "head_sizes", None)
-
-    def _next(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._explore()["next"](**tensors)
-
-    def _score_tokens(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._explore()["score_tokens"](**tensors)
+    def _explore_functions(self) -> dict[str, Any]:
+        text = _SIGNATURE["text"]
+        return {
+            "next": (self._after, [text, _SIGNATURE["temperature"]]),
+            "score_tokens": (self._scored_tokens, [text]),
+            "masked_attention": (self._masked_maps, [text]),
+        }
 
     def _shown(self, tokens: tf.Tensor, hidden: tf.Tensor | None) -> tf.Tensor | None:
         return None if hidden is None else read_hidden(hidden, tf.shape(tokens)[1])
@@ -375,11 +353,11 @@ class TextGenerator(TextContinuation, SavedTask):
         """The functions that an export has, by their names: see `zoo.serving.export`."""
         functions = {"serving_default": self._generate_by_default, "generate": self._generate}
         if hasattr(self.model, "without_logits"):
-            functions |= {"score": self._score, **{name: self._explore()[name] for name in ("next", "score_tokens")}}
+            functions |= {"score": self._score, **{name: self._exploring[name] for name in ("next", "score_tokens")}}
         if hasattr(self.model, "attention_maps"):
             functions |= {"attention": self._attend, "attention_by_head": self._attend_by_head}
             if hasattr(self.model, "head_sizes"):
-                functions["masked_attention"] = self._explore()["masked_attention"]
+                functions["masked_attention"] = self._exploring["masked_attention"]
         return functions
 
     def example_texts(self) -> list[str]:

@@ -5,26 +5,33 @@ from __future__ import annotations
 import abc
 import dataclasses
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
+from zoo.tasks.exploring import Explorable
 from zoo.tasks.protocol import check_texts, in_batches
 from zoo.tasks.results import NextToken, Score, Tokens, Translation
-from zoo.tasks.settings import lists_for_texts, masks_as_strings
-from zoo.tasks.task import as_arrays, shown_tokens, string_columns, strings, unpadded
+from zoo.tasks.settings import lists_for_texts
+from zoo.tasks.task import as_arrays, shown_tokens, strings, unpadded
 from zoo.text.tokenizer import PADDING, SPECIAL_PIECES, START
 
 _START = SPECIAL_PIECES[START]
 _Function = Callable[..., dict[str, tf.Tensor]]
 
 
-class TextToText(abc.ABC):
+class TextToText(Explorable):
     """Translates texts, scores translations and shows what attended to what.
 
     A subclass gives functions of a `(B,)` string tensor `text`. This class does the rest: it takes lists of any
     length, makes batches, and restores the order.
+
+    Of prefixes `(B,)`, such as "17 4", `_explore` gives
+
+    - for `next`: `ids`, `tokens` and `probabilities` `(B, K)` of what may follow;
+    - for `complete`: the translation `text` `(B,)` that begins so; its `ids`, `tokens` and `log_probabilities`
+      `(B, T)`.
     """
 
     @abc.abstractmethod
@@ -42,22 +49,6 @@ class TextToText(abc.ABC):
         Raises:
             ValueError: an export of an earlier version, which does not tell.
         """
-
-    @abc.abstractmethod
-    def _inputs(self, name: str) -> set[str]:
-        """The names of what `_next` or `_complete` takes: `text`, `prefix`, maybe `hidden` and `heads`, all `(B,)`."""
-
-    def _head_sizes(self) -> Mapping[str, tuple[int, int]] | None:
-        """The model's `head_sizes`, see `zoo.models.Masks`; None if they are not known, as those of an export."""
-        return None
-
-    @abc.abstractmethod
-    def _next(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        """`ids`, `tokens` and `probabilities` `(B, K)` of what may follow prefixes `(B,)`, such as "17 4"."""
-
-    @abc.abstractmethod
-    def _complete(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The translation `text` `(B,)` that begins so; its `ids`, `tokens` and `log_probabilities` `(B, T)`."""
 
     @abc.abstractmethod
     def _attend(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -185,11 +176,10 @@ class TextToText(abc.ABC):
                 that it lacks.
         """
         texts = check_texts(texts)
-        written = {"prefix": _written(prefixes, len(texts))}
-        written |= masks_as_strings(len(texts), self._inputs("complete"), hidden, heads, self._head_sizes())
+        written = {"prefix": _written(prefixes, len(texts)), **self._masks("complete", len(texts), hidden, heads)}
 
         def completed(rows):
-            found = as_arrays(self._complete, [texts[row] for row in rows], **string_columns(written, rows))
+            found = self._explored("complete", texts, rows, written)
             for text, ids, tokens, scores in zip(
                 *(found[name] for name in ("text", "ids", "tokens", "log_probabilities")), strict=True
             ):
@@ -214,11 +204,10 @@ class TextToText(abc.ABC):
             ValueError: as `complete`.
         """
         texts = check_texts(texts)
-        written = {"prefix": _written(prefixes, len(texts))}
-        written |= masks_as_strings(len(texts), self._inputs("next"), hidden, heads, self._head_sizes())
+        written = {"prefix": _written(prefixes, len(texts)), **self._masks("next", len(texts), hidden, heads)}
 
         def candidates(rows):
-            found = as_arrays(self._next, [texts[row] for row in rows], **string_columns(written, rows))
+            found = self._explored("next", texts, rows, written)
             for ids, tokens, probabilities in zip(found["ids"], found["tokens"], found["probabilities"], strict=True):
                 of_row = zip(tokens, probabilities.tolist(), ids.tolist(), strict=True)
                 yield [NextToken(token.decode(), probability, each) for token, probability, each in of_row]

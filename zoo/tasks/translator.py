@@ -25,8 +25,9 @@ from zoo.decoding import (
 from zoo.decoding.loop import in_halves
 from zoo.decoding.search import check_beam, check_early_stopping, check_length_normalization
 from zoo.layers.functions import forward_only
+from zoo.tasks.exploring import ExploredTask, masked
 from zoo.tasks.settings import TRANSLATION_SETTINGS
-from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, strings, zeroed
+from zoo.tasks.task import check_one_for_each_text, strings, zeroed
 from zoo.tasks.text_to_text import TextToText
 from zoo.text import END, Tokenizer, previous
 from zoo.text.tokenizer import example_texts, strip, whole_number
@@ -40,7 +41,7 @@ _ROW_SETTINGS = {
 }
 
 
-class Translator(TextToText, SavedTask):
+class Translator(ExploredTask, TextToText):
     """A trained sequence-to-sequence model with its tokenizers.
 
     ```python
@@ -105,7 +106,6 @@ class Translator(TextToText, SavedTask):
         shortlist: Shortlist | None = None,
     ):
         super().__init__(model)
-        self._exploring: dict[str, Any] = {}
         if len(getattr(model, "inputs", None) or ()) == 1:  # a packed model has no `inputs`
             raise ValueError(
                 "`model` must read a source and a target, as `RNNSeq2Seq` and `Transformer` do; a `TextGenerator` has "
@@ -198,29 +198,9 @@ class Translator(TextToText, SavedTask):
     # Translations that begin with given tokens, which are written as ids: "17 4". Tokens as texts would be ambiguous.
     # Models with masks take tokens to hide, "2 3", and those with heads, heads to switch off: see `read_heads`.
 
-    def _explore(self) -> dict[str, Any]:
-        """The functions of `EXPLORE` by their names, with the inputs that the model has a use for."""
-        if not self._exploring:
-            specs = [_TEXT, _PREFIX, *mask_specs(self.model)]
-            functions = self._after, self._completed, self._completed_attention
-            # Set as a whole: another thread may ask meanwhile.
-            self._exploring = {
-                name: tf.function(function, input_signature=specs, autograph=False)
-                for name, function in zip(self.EXPLORE, functions, strict=True)
-            }
-        return self._exploring
-
-    def _inputs(self, name: str) -> set[str]:
-        return {spec.name for spec in self._explore()[name].input_signature}
-
-    def _head_sizes(self) -> Any:
-        return getattr(self.model, "head_sizes", None)
-
-    def _next(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._explore()["next"](**tensors)
-
-    def _complete(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._explore()["complete"](**tensors)
+    def _explore_functions(self) -> dict[str, Any]:
+        functions = self._after, self._completed, self._completed_attention
+        return {name: (function, [_TEXT, _PREFIX]) for name, function in zip(self.EXPLORE, functions, strict=True)}
 
     def _masked(self, source: tf.Tensor, hidden: tf.Tensor | None, heads: tf.Tensor | None) -> Any:
         """The model without the tokens and heads that strings `(B,)` name; the model itself if there are none."""
@@ -462,9 +442,9 @@ class Translator(TextToText, SavedTask):
         """The functions that an export has, by their names: see `zoo.serving.export`."""
         functions = {"serving_default": self._translate, "generate": self._generate}
         if hasattr(self.model, "without_logits"):
-            functions |= {"score": self._score, **{name: self._explore()[name] for name in ("next", "complete")}}
+            functions |= {"score": self._score, **{name: self._exploring[name] for name in ("next", "complete")}}
         if self.has_attention:
-            functions |= {"attention": self._attend, "complete_attention": self._explore()["complete_attention"]}
+            functions |= {"attention": self._attend, "complete_attention": self._exploring["complete_attention"]}
             if self.has_heads:
                 functions["attention_by_head"] = self._attend_by_head
         return functions

@@ -15,11 +15,12 @@ TASKS = {"zoo.tasks.protocol", "zoo.tasks.results", "zoo.tasks.settings"}
 BELOW = {
     "zoo.layers": set(),
     "zoo.models": {"zoo.layers"},
-    "zoo.text": {"zoo.extras", "zoo.git_lfs"},
+    "zoo.text": {"zoo.extras", "zoo.git_lfs", "zoo.protobuf"},
     "zoo.atomic": set(),
     "zoo.cluster": set(),
     "zoo.extras": set(),
     "zoo.git_lfs": set(),
+    "zoo.protobuf": set(),
     **dict.fromkeys(TASKS, TASKS),
     "zoo.pictures": {"zoo.atomic", "zoo.extras"},
     "zoo.tasks": {

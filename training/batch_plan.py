@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import glob
 import gzip
 import json
 import os
 import pathlib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from zoo.extras import needs
 from zoo.git_lfs import check_no_pointer
+from zoo.protobuf import message_class
 from zoo.serving.clients.messages import TensorSpec
 from zoo.serving.clients.rows import row_input
 from zoo.serving.layout import SAVED_MODEL_FILE, version_folder
@@ -41,17 +40,22 @@ with needs("beam"):
     from apache_beam.io.filesystem import CompressionTypes
     from apache_beam.io.filesystems import FileSystems
 
-# TensorFlow's `saved_model.proto` and `types.proto`: fields with their number and type; a map is a list of entries.
-_MESSAGES = {
-    "Axis": {"size": (1, "INT64")},
-    "Shape": {"dim": (2, "*Axis"), "unknown_rank": (3, "BOOL")},
-    "Tensor": {"dtype": (2, "INT32"), "tensor_shape": (3, "Shape")},
-    "TensorEntry": {"key": (1, "STRING"), "value": (2, "Tensor")},
-    "Signature": {"inputs": (1, "*TensorEntry"), "outputs": (2, "*TensorEntry")},
-    "SignatureEntry": {"key": (1, "STRING"), "value": (2, "Signature")},
-    "MetaGraph": {"signature_def": (5, "*SignatureEntry")},
-    "SavedModel": {"meta_graphs": (2, "*MetaGraph")},
-}
+# The fields of TensorFlow's `saved_model.proto` and `types.proto` that are read here; a map is a list of entries.
+# TensorFlow's own class takes 3 s to import.
+_SavedModel = message_class(
+    "SavedModel",
+    {
+        "Axis": {"size": (1, "INT64")},
+        "Shape": {"dim": (2, "*Axis"), "unknown_rank": (3, "BOOL")},
+        "Tensor": {"dtype": (2, "INT32"), "tensor_shape": (3, "Shape")},
+        "TensorEntry": {"key": (1, "STRING"), "value": (2, "Tensor")},
+        "Signature": {"inputs": (1, "*TensorEntry"), "outputs": (2, "*TensorEntry")},
+        "SignatureEntry": {"key": (1, "STRING"), "value": (2, "Signature")},
+        "MetaGraph": {"signature_def": (5, "*SignatureEntry")},
+        "SavedModel": {"meta_graphs": (2, "*MetaGraph")},
+    },
+    syntax="proto3",
+)
 _DTYPES = {1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 9: "int64"}
 _DTYPES |= {10: "bool", 14: "bfloat16", 17: "uint16", 19: "float16", 22: "uint32", 23: "uint64"}
 _CHUNKS = 64  # of a small input, for up to 8 workers; a large one has more
@@ -170,7 +174,8 @@ def make_plan(asked: Request, scratch: str) -> Plan:
             with open_file(path) as file:
                 refuse_utf_16(each.path, file.read(4))
     sources = [each.path for each in files]
-    names = _columns(paths, sources, reads, _needed(takes, asked.settings), takes, asked.header)
+    needed = _needed(takes, asked.settings)
+    names = _columns(paths, sources, reads, needed, takes, asked.header)
     if writes == "parquet":
         _check_types(paths)
     wanted = list(asked.outputs or (_main_output(gives) if writes == "txt" else gives))
@@ -185,7 +190,7 @@ def make_plan(asked: Request, scratch: str) -> Plan:
         writes=writes,
         columns=names,
         inputs=_inputs(takes, names, asked.columns, asked.settings, reads),
-        needed=tuple(_needed(takes, asked.settings)),
+        needed=tuple(needed),
         outputs={name: asked.prefix + (f"output_{name}" if name in takes else name) for name in wanted},
         takes={name: spec.dtype for name, spec in takes.items()},
         gives={name: (gives[name].dtype, len(gives[name].shape or (None,)) - 1) for name in wanted},
@@ -216,7 +221,7 @@ def signature_of(folder: str, name: str) -> tuple[dict[str, TensorSpec], dict[st
         content = file.read()
     check_no_pointer(path, content)
     try:
-        graphs = _saved_model_class().FromString(content).meta_graphs
+        graphs = _SavedModel.FromString(content).meta_graphs
     except DecodeError as error:
         raise ValueError(f"{folder} cannot be loaded; its files may be damaged ({error})") from None
     found = {each.key: each.value for graph in graphs for each in graph.signature_def}
@@ -234,27 +239,6 @@ def signature_of(folder: str, name: str) -> tuple[dict[str, TensorSpec], dict[st
         }
 
     return specs(found[name].inputs), specs(found[name].outputs)
-
-
-@functools.cache
-def _saved_model_class() -> Any:
-    """A message with the fields of a `saved_model.pb` that are read here; TensorFlow's own takes 3 s to import."""
-    file = descriptor_pb2.FileDescriptorProto(name="saved_model_signatures.proto", package="zoo", syntax="proto3")
-    kinds = descriptor_pb2.FieldDescriptorProto
-    for name, fields in _MESSAGES.items():
-        described = file.message_type.add(name=name)
-        for field, (number, kind) in fields.items():
-            nested = kind.strip("*") in _MESSAGES
-            described.field.add(
-                name=field,
-                number=number,
-                label=kinds.LABEL_REPEATED if kind.startswith("*") else kinds.LABEL_OPTIONAL,
-                type=kinds.TYPE_MESSAGE if nested else getattr(kinds, f"TYPE_{kind}"),
-                type_name=f".zoo.{kind.strip('*')}" if nested else None,
-            )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("zoo.SavedModel"))
 
 
 def input_files(asked: Request, scratch: str) -> list[Any]:
@@ -469,7 +453,10 @@ def _chunks(paths: Sequence[str], sources: Sequence[str], layout: Layout, header
         if layout.reads == "parquet":
             sizes.append((0, _parquet(path).metadata.num_rows))
         else:
-            begin = len(next(_raw_lines(path), b"")) if header and layout.reads == "tsv" else 0
+            begin = 0
+            if header and layout.reads == "tsv":
+                with open_file(path) as file:
+                    begin = len(file.readline())
             sizes.append((begin, _metadata(path).size_in_bytes))
     least, most = _CHUNK_ROWS if layout.reads == "parquet" else _CHUNK_BYTES
     step = min(max(sum(end - begin for begin, end in sizes) // _CHUNKS, least), most)
@@ -479,12 +466,6 @@ def _chunks(paths: Sequence[str], sources: Sequence[str], layout: Layout, header
         for first in range(begin, end, step)
     ]
     return [Chunk(number, *each) for number, each in enumerate(ranges)]
-
-
-def _raw_lines(path: str) -> Iterator[bytes]:
-    with open_file(path) as file:
-        while line := file.readline():
-            yield line
 
 
 def _check_first_rows(chunk: Chunk, layout: Layout) -> None:

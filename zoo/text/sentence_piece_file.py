@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+from google.protobuf.message import DecodeError
 
 from zoo.git_lfs import check_no_pointer
+from zoo.protobuf import message_class
 
 NORMAL, UNKNOWN_PIECE, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # the types of pieces
 SPACE = "▁"  # U+2581, which stands for a space in pieces
@@ -23,27 +24,30 @@ _MOST_STEPS = 1_000_000  # in reading a map of characters; the library's own tak
 _LENGTHS = (1,) * 12 + (2, 2, 3, 4)  # bytes of a character, by the first four bits of its first one
 _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 
-# Message: fields with their number, type and default. Text is read as bytes, since the file may hold anything.
-_MESSAGES: dict[str, list[tuple[str, int, str, str | None]]] = {
-    "Piece": [("piece", 1, "BYTES", None), ("score", 2, "FLOAT", None), ("type", 3, "INT32", "1")],
-    "Trainer": [
-        ("model_type", 3, "INT32", "1"),
-        ("treat_whitespace_as_suffix", 24, "BOOL", "false"),
-        ("byte_fallback", 35, "BOOL", "false"),
-    ],
-    "Normalizer": [
-        ("precompiled_charsmap", 2, "BYTES", None),
-        ("add_dummy_prefix", 3, "BOOL", "true"),
-        ("remove_extra_whitespaces", 4, "BOOL", "true"),
-        ("escape_whitespaces", 5, "BOOL", "true"),
-    ],
-    "Model": [
-        ("pieces", 1, "*Piece", None),
-        ("trainer_spec", 2, "Trainer", None),
-        ("normalizer_spec", 3, "Normalizer", None),
-        ("denormalizer_spec", 5, "Normalizer", None),
-    ],
-}
+# Text is read as bytes, since the file may hold anything.
+_Model = message_class(
+    "Model",
+    {
+        "Piece": {"piece": (1, "BYTES"), "score": (2, "FLOAT"), "type": (3, "INT32", "1")},
+        "Trainer": {
+            "model_type": (3, "INT32", "1"),
+            "treat_whitespace_as_suffix": (24, "BOOL"),
+            "byte_fallback": (35, "BOOL"),
+        },
+        "Normalizer": {
+            "precompiled_charsmap": (2, "BYTES"),
+            "add_dummy_prefix": (3, "BOOL", "true"),
+            "remove_extra_whitespaces": (4, "BOOL", "true"),
+            "escape_whitespaces": (5, "BOOL", "true"),
+        },
+        "Model": {
+            "pieces": (1, "*Piece"),
+            "trainer_spec": (2, "Trainer"),
+            "normalizer_spec": (3, "Normalizer"),
+            "denormalizer_spec": (5, "Normalizer"),
+        },
+    },
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,10 +180,9 @@ def read_model(content: bytes, name: str = "the model") -> SentencePieceFile:
             subwords.
     """
     check_no_pointer(name, content)
-    model = _message_class()()
     try:
-        model.ParseFromString(content)
-    except message.DecodeError as error:
+        model = _Model.FromString(content)
+    except DecodeError as error:
         raise ValueError(f"{name} is not a SentencePiece model: it is damaged or another format.") from error
     kind = _KINDS.get(model.trainer_spec.model_type, f"number {model.trainer_spec.model_type}")
     if not model.pieces:
@@ -212,28 +215,6 @@ def read_model(content: bytes, name: str = "the model") -> SentencePieceFile:
 def byte_piece(byte: int) -> str:
     """The name of the piece that stands for a byte."""
     return f"<0x{byte:02X}>"
-
-
-@functools.cache
-def _message_class() -> Any:
-    """The class of the whole message, described to the protobuf library at run time."""
-    file = descriptor_pb2.FileDescriptorProto(name="zoo/sentence_piece.proto", package="zoo", syntax="proto2")
-    field_class = descriptor_pb2.FieldDescriptorProto
-    for name, fields in _MESSAGES.items():
-        described = file.message_type.add(name=name)
-        for field, number, kind, default in fields:
-            nested = kind.strip("*") in _MESSAGES
-            described.field.add(
-                name=field,
-                number=number,
-                label=field_class.LABEL_REPEATED if kind.startswith("*") else field_class.LABEL_OPTIONAL,
-                type=field_class.TYPE_MESSAGE if nested else getattr(field_class, f"TYPE_{kind}"),
-                type_name=f".zoo.{kind.strip('*')}" if nested else None,
-                default_value=default,
-            )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("zoo.Model"))
 
 
 def _check_pieces(name: str, pieces: list[str], types: np.ndarray, byte_fallback: bool) -> None:

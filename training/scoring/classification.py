@@ -64,16 +64,7 @@ class ClassificationScores:
         A class that was never given has no precision, and a class without texts has no recall: they are None. F1 is
         `2 right / (texts of the class + times it was given)`, which is 0 in both cases.
         """
-        right, totals, given = self.counts.diagonal(), self.counts.sum(1), self.counts.sum(0)  # (C,) each
-        return {
-            label: {
-                "precision": share(right[row], given[row]),
-                "recall": share(right[row], totals[row]),
-                "f1": share(2 * right[row], totals[row] + given[row]),
-                "total": int(totals[row]),
-            }
-            for row, label in enumerate(self.labels)
-        }
+        return scores_by_class(self.labels, self.counts.diagonal(), self.counts.sum(1), self.counts.sum(0))
 
     @property
     def macro_f1(self) -> float:
@@ -286,6 +277,28 @@ def shown_text(text: Text) -> str | list[str]:
     return text if isinstance(text, str) else list(text)
 
 
-def share(part: Any, whole: Any) -> float | None:
+def scores_by_class(
+    labels: Sequence[str], right: np.ndarray, totals: np.ndarray, given: np.ndarray
+) -> dict[str, dict[str, Any]]:
+    """Precision, recall and F1 of each class, and its total of texts; see `ClassificationScores.by_class`.
+
+    Args:
+        labels: the names of the classes.
+        right: how many texts of each class were given it, `(C,)`.
+        totals: how many texts have each class, `(C,)`.
+        given: how many texts were given each class, `(C,)`.
+    """
+    return {
+        label: {
+            "precision": _share(of_right, of_given),
+            "recall": _share(of_right, total),
+            "f1": _share(2 * of_right, total + of_given),
+            "total": int(total),
+        }
+        for label, of_right, total, of_given in zip(labels, right, totals, given, strict=True)
+    }
+
+
+def _share(part: Any, whole: Any) -> float | None:
     """The part of a whole, rounded; None if the whole is 0."""
     return round(float(part / whole), 6) if whole else None

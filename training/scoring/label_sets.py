@@ -13,7 +13,7 @@ from zoo.tasks.protocol import Classifies
 from zoo.tasks.results import Classification
 
 from ..corpora.labelled import LabelledTexts
-from .classification import classify_all, length_name, length_range, share, shown_text
+from .classification import classify_all, length_name, length_range, scores_by_class, shown_text
 from .evaluation import Accuracy
 from .intervals import wilson_interval
 
@@ -47,15 +47,7 @@ class LabelSetScores:
     @property
     def by_class(self) -> dict[str, dict[str, Any]]:
         """Precision, recall and F1 of each class, and its total of texts; see `ClassificationScores.by_class`."""
-        return {
-            label: {
-                "precision": share(right, given),
-                "recall": share(right, total),
-                "f1": share(2 * right, total + given),
-                "total": int(total),
-            }
-            for label, right, total, given in zip(self.labels, self.right, self.totals, self.given, strict=True)
-        }
+        return scores_by_class(self.labels, self.right, self.totals, self.given)
 
     @property
     def micro_f1(self) -> float:

@@ -11,26 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..answering import answers, at_once, chunks
-from .shared import (
-    LINES,
-    Above,
-    CommandOfTexts,
-    ModelPath,
-    SeveralLabels,
-    TextFile,
-    Texts,
-    app,
-    check_model,
-    classes_above,
-    load_as,
-    one_line,
-    read_lines,
-    read_pairs,
-    shortened,
-    threads_for,
-    user_errors,
-    with_vector,
-)
+from .lines import LINES, read_lines, read_pairs, threads_for
+from .printing import SeveralLabels, classes_above, one_line, shortened, with_vector
+from .shared import Above, CommandOfTexts, ModelPath, TextFile, Texts, app, check_model, load_as, user_errors
 
 if TYPE_CHECKING:
     import numpy as np

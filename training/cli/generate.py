@@ -5,29 +5,14 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import random
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from ..answering import chunks
-from .shared import (
-    LINES,
-    RULE,
-    CommandOfTexts,
-    Lines,
-    ModelPath,
-    TextFile,
-    Texts,
-    app,
-    check_model,
-    load_as,
-    read_lines,
-    read_piped,
-    read_whole,
-    score_line,
-    user_errors,
-)
+from .lines import LINES, Lines, read_lines, read_piped, read_whole
+from .printing import RULE, print_growing, score_line
+from .shared import CommandOfTexts, ModelPath, TextFile, Texts, app, check_model, load_as, user_errors
 
 _OPTIONS = {
     "max_new_tokens": "--tokens",
@@ -105,13 +90,8 @@ def generate(
         first = random.randrange(2**31) if seed is None else seed
         for number, text in enumerate(each for each in texts for _ in range(samples)):
             if number:
-                typer.echo("\n" + RULE)
-            pieces = generator.stream(text, seed=first + number, **settings)
-            typer.echo(text, nl=False)
-            for piece in pieces:
-                typer.echo(piece, nl=False)
-                sys.stdout.flush()
-        typer.echo()
+                typer.echo(RULE)
+            print_growing(text, generator.stream(text, seed=first + number, **settings))
 
 
 @app.command(cls=CommandOfTexts)

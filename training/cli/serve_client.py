@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import functools
 import json
-import sys
 from collections.abc import Collection, Iterator
 from typing import Annotated, Any
 
@@ -14,23 +13,9 @@ import typer
 
 from ..answering import chunks
 from ..start_tensorflow import import_tensorflow
-from .shared import (
-    LINES,
-    RULE,
-    Above,
-    CommandOfTexts,
-    SeveralLabels,
-    TextFile,
-    Texts,
-    app,
-    classes_above,
-    one_line,
-    read_lines,
-    read_pairs,
-    score_line,
-    user_errors,
-    with_vector,
-)
+from .lines import LINES, read_lines, read_pairs
+from .printing import RULE, SeveralLabels, classes_above, one_line, print_growing, score_line, with_vector
+from .shared import Above, CommandOfTexts, TextFile, Texts, app, user_errors
 
 _OPTIONS = {name: f"--{name}" for name in ("version", "label", "timeout")} | {"address": "ADDRESS", "model": "MODEL"}
 
@@ -169,12 +154,7 @@ def _stream(client, texts, settings) -> None:
             typer.echo(RULE)
             if "seed" in settings:
                 settings["seed"] += 1
-        pieces = client.stream(text, **settings)
-        typer.echo(text, nl=False)
-        for piece in pieces:
-            typer.echo(piece, nl=False)
-            sys.stdout.flush()
-        typer.echo()
+        print_growing(text, client.stream(text, **settings))
 
 
 def _classified(client, _, texts, batch_size, settings, above, several) -> Rows:

@@ -1,18 +1,14 @@
-"""What the commands share: the app, options, errors in one line, loading of models, lines of text in and out."""
+"""What the commands share: the app, options, errors in one line, and loading of models."""
 
 from __future__ import annotations
 
-import codecs
-import collections
 import contextlib
 import importlib.metadata
 import pathlib
 import re
-import select
-import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TextIO
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -21,15 +17,11 @@ from zoo.checkpoints import hub_hint
 from zoo.extras import MissingExtraError
 from zoo.tasks import CLASSIFIER_FOLDER, EMBEDDER_FOLDER, FILLER_FOLDER, GENERATOR_FOLDER, TRANSLATOR_FOLDER
 
-from ..answering import More, at_once, cores
-from ..encoding import refuse_utf_16
 from ..run_files import RECIPE_FILE
 from ..start_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from zoo.tasks.results import Classification, Score
+    pass
 
 
 class _Flags:
@@ -93,14 +85,8 @@ app = _App(
     context_settings={"color": True},  # else escape sequences would be cut out of texts, where stdout is no terminal
 )
 
-RULE = "-" * 20  # a line between texts that may have several lines
 RUNS, MODELS, PICTURES = pathlib.Path("runs"), pathlib.Path("saved_models"), pathlib.Path("pictures")
 _SAVED_IN = (TRANSLATOR_FOLDER, GENERATOR_FOLDER, CLASSIFIER_FOLDER, EMBEDDER_FOLDER, FILLER_FOLDER)
-_ROUNDING = 0.01  # by which probabilities of a softmax, which are stored in float32, may miss their sum of 1
-_SHOWN = 60  # letters of a line in a message
-LINES = 16  # times the batch size: how many lines to gather, so that a batch has texts of similar lengths
-_PIECE = 1 << 16  # bytes that are read at once: as many as a pipe holds
-_PATIENCE = 3  # seconds until a command says that it waits for stdin
 
 ModelPath = Annotated[
     pathlib.Path,
@@ -296,199 +282,3 @@ def model_name(model: pathlib.Path) -> str:
     if not versions(path) and (is_version(path.name) or path.name in _SAVED_IN):
         path = path.parent
     return path.name
-
-
-class Lines(Iterator[str]):
-    """Lines of text.
-
-    Attributes:
-        more: whether another line, or the end, comes within so many seconds.
-    """
-
-    def __init__(self, lines: Iterator[str], more: More = at_once):
-        self._lines, self.more = lines, more
-
-    def __next__(self) -> str:
-        return next(self._lines)
-
-
-class _Stream(Iterator[bytes]):
-    """Lines of a file or pipe. Python's own cannot tell whether the next one would have to be waited for."""
-
-    def __init__(self, stream: BinaryIO):
-        self._stream: Any = stream
-        self._lines: collections.deque[bytes] = collections.deque()
-        self._begun: list[bytes] = []  # of the last line
-
-    def __next__(self) -> bytes:
-        while not self._lines:
-            piece = self._stream.read1(_PIECE)
-            if not piece:
-                last, self._begun = b"".join(self._begun), []
-                if not last:
-                    raise StopIteration
-                return last
-            end, *others = piece.split(b"\n")
-            self._begun.append(end)
-            if others:
-                self._lines += [b"".join(self._begun), *others]
-                self._begun = [self._lines.pop()]
-        return self._lines.popleft()
-
-    def more(self, seconds: float) -> bool:
-        try:
-            return bool(self._lines or select.select([self._stream], [], [], seconds)[0])
-        except OSError:  # no file of the system; or a pipe of Windows
-            return True
-
-
-def read_lines(texts: list[str] | None, file: pathlib.Path | None) -> Lines:
-    """Gives the texts of the arguments, or the lines of a file or of stdin as they come.
-
-    Mistakes are found by the call, before a model is loaded.
-    """
-    if texts and file:
-        raise ValueError("texts and --file were both given; give one of them")
-    if texts:  # bytes that are not UTF-8 come as half surrogate pairs
-        return Lines(_decoded("TEXT", (text.encode("utf-8", "surrogateescape") for text in texts)))
-    if file:
-        return _lines(file.open("rb"))
-    if sys.stdin is None:  # as in `zoo translate MODEL <&-`
-        raise ValueError("there are no texts, and stdin is closed; give texts as arguments or by --file")
-    if sys.stdin.isatty():
-        typer.echo("zoo: reading lines from the terminal; Ctrl-D ends", err=True)
-    return _lines(sys.stdin.buffer)
-
-
-def read_whole(file: pathlib.Path) -> str:
-    r"""The text of a file, decoded as `read_lines` decodes its lines, with \n at the line ends."""
-    with file.open("rb") as stream:
-        return _whole(stream)
-
-
-def read_piped() -> str:
-    """The text of stdin, without its last line end, which `echo` adds; empty if stdin is a terminal or closed.
-
-    A service may have a stdin that nobody writes to nor closes. So a line says what is waited for.
-    """
-    if sys.stdin is None or sys.stdin.isatty():
-        return ""
-    if not _Stream(sys.stdin.buffer).more(_PATIENCE):
-        told = 'zoo: waiting for a prompt on stdin; give "" as the prompt to begin a text without one'
-        typer.echo(told, err=True)
-    return _whole(sys.stdin.buffer).removesuffix("\n")
-
-
-def _whole(stream: BinaryIO) -> str:
-    return "".join(_decoded(_name(stream), stream)).replace("\r\n", "\n")
-
-
-def _lines(stream: BinaryIO) -> Lines:
-    """Decoded lines without their ends."""
-    lines = _Stream(stream)
-    return Lines((line.rstrip("\r\n") for line in _decoded(_name(stream), lines)), lines.more)
-
-
-def _name(stream: BinaryIO) -> str:
-    return getattr(stream, "name", "<stdin>")
-
-
-def _decoded(name: str, lines: Iterable[bytes]) -> Iterator[str]:
-    """Lines without a byte order mark; broken UTF-8 becomes U+FFFD, with one warning.
-
-    UTF-16 is an error.
-    """
-    warned = False
-    for number, line in enumerate(lines):
-        if number == 0:
-            refuse_utf_16(name, line)
-            line = line.removeprefix(codecs.BOM_UTF8)
-        try:
-            text = line.decode()
-        except UnicodeDecodeError:
-            text = line.decode("utf-8", "replace")
-            if not warned:
-                told = f"{name}:{number + 1}: not UTF-8; broken bytes are read as U+FFFD"
-                typer.echo(f"zoo: warning: {told}", err=True)
-            warned = True
-        yield text
-
-
-def threads_for(texts: list[str] | None, file: pathlib.Path | None = None) -> int:
-    """How many batches to compute at once: one a core for a file or a pipe, unless there is a GPU.
-
-    Batches with one thread each on every core are faster than one batch with all threads, see `benchmarks/notes.md`.
-    """
-    if texts or (file is None and sys.stdin is not None and sys.stdin.isatty()):
-        return 1
-    gpus = import_tensorflow(operation_threads=1).config.list_physical_devices("GPU")
-    return 1 if gpus else cores()
-
-
-def read_pairs(
-    lines: Iterable[str], texts: list[str] | None = None, skip_empty: bool = False
-) -> Iterator[tuple[str, str]]:
-    """The two texts of each line, for a model of pairs.
-
-    Args:
-        lines: of two texts with a tab between.
-        texts: the arguments, if the lines are those.
-        skip_empty: whether lines without a text are left out.
-
-    Raises:
-        ValueError: a line has no tab, or several.
-    """
-    for number, line in enumerate(lines, 1):
-        if skip_empty and not line.strip():
-            continue
-        first, tab, second = line.partition("\t")
-        if not tab or "\t" in second:
-            raise ValueError(
-                f"{'text' if texts else 'line'} {number} must hold two texts with one tab between, since the model "
-                f"reads pairs. Received: {shortened(line)!r}"
-            )
-        yield first, second
-
-
-def classes_above(above: float, result: Classification, scores: bool = False) -> str:
-    """The line of all classes with a probability above a number, with their probabilities if `scores`."""
-    shown = ((label, each) for label, each in result.probabilities.items() if each > above)
-    return one_line(", ".join(f"{each:.4f} {label}" if scores else label for label, each in shown))
-
-
-class SeveralLabels:
-    """Says once on stderr that a text may have several labels, where only the most likely is printed."""
-
-    def __init__(self):
-        self._told = False
-
-    def look_at(self, results: Iterable[Classification]) -> None:
-        """Says it if the probabilities of a result do not sum to 1."""
-        if self._told or all(abs(sum(each.probabilities.values()) - 1) <= _ROUNDING for each in results):
-            return
-        self._told = True
-        typer.echo(
-            "zoo: the probabilities do not sum to 1, so a text may have several labels, or none. This prints the most "
-            "likely alone; --above 0.5 prints all above 0.5",
-            err=True,
-        )
-
-
-def shortened(line: str) -> str:
-    """The beginning of a line, for a message."""
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
-
-
-def one_line(text: str) -> str:
-    """A text without line breaks: one line in, one line out."""
-    return text.replace("\n", " ")
-
-
-def with_vector(text: str, vector: np.ndarray) -> dict[str, Any]:
-    """A text and its vector for JSON: each number in the fewest digits that a float32 is read back from."""
-    return {"text": text.encode("utf-8", "replace").decode(), "embedding": [float(str(each)) for each in vector]}
-
-
-def score_line(score: Score) -> str:
-    """Log-probability, number of tokens, perplexity and text, separated by tabs."""
-    return f"{score.log_probability:.4f}\t{score.tokens}\t{score.perplexity:.4f}\t{one_line(score.text)}"

@@ -20,6 +20,7 @@ from zoo.checkpoints import hub_hint, hub_name, is_checkpoint
 
 from ..start_tensorflow import import_tensorflow
 from .classifier_scores import print_classifier_scores
+from .lines import read_lines
 from .shared import (
     MODELS,
     RUNS,
@@ -31,7 +32,6 @@ from .shared import (
     load,
     model_name,
     namesakes,
-    read_lines,
     recipe_folder,
     user_errors,
 )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..answering import answers
+from .lines import LINES, read_lines, read_pairs, threads_for
+from .printing import one_line
 from .shared import (
-    LINES,
     PICTURES,
     CommandOfTexts,
     ModelPath,
@@ -21,10 +22,6 @@ from .shared import (
     load,
     load_as,
     model_name,
-    one_line,
-    read_lines,
-    read_pairs,
-    threads_for,
     user_errors,
 )
 

@@ -20,8 +20,9 @@ import pytest
 import tensorflow as tf
 from command_line import refuses, run, succeeds
 from zoo_training.answering import answers, chunks
-from zoo_training.cli import shared
-from zoo_training.cli.shared import model_name, read_lines, user_errors
+from zoo_training.cli import lines as lines_in
+from zoo_training.cli.lines import read_lines
+from zoo_training.cli.shared import model_name, user_errors
 from zoo_training.cli.train import _interrupted_between_graphs as interrupted_between_graphs
 from zoo_training.run import Run
 
@@ -301,9 +302,9 @@ class TestThreads:
     @pytest.mark.parametrize(("texts", "file", "threads"), [(None, None, 1), (None, "a.txt", 3), (["a"], None, 1)])
     def test_a_file_is_answered_on_all_cores_also_from_a_terminal(self, monkeypatch, texts, file, threads):
         monkeypatch.setattr("sys.stdin", types.SimpleNamespace(isatty=lambda: True))
-        monkeypatch.setattr(shared, "cores", lambda: 3)
+        monkeypatch.setattr(lines_in, "cores", lambda: 3)
         monkeypatch.setattr("tensorflow.config.list_physical_devices", lambda kind: [])
-        assert shared.threads_for(texts, file and pathlib.Path(file)) == threads
+        assert lines_in.threads_for(texts, file and pathlib.Path(file)) == threads
 
 
 def test_a_training_from_a_versions_recipe_has_its_models_name(trained, tmp_path, monkeypatch):
@@ -850,7 +851,7 @@ def test_lines_are_without_their_ends_and_the_first_without_a_byte_order_mark(tm
 def test_a_pipe_tells_whether_more_lines_have_come():
     read_end, write_end = os.pipe()
     with open(read_end, "rb") as stream, open(write_end, "wb", buffering=0) as writer:
-        lines = shared._lines(stream)
+        lines = lines_in._lines(stream)
         assert not lines.more(0)
         writer.write(b"a\nb\xc3")
         assert (next(lines), lines.more(0)) == ("a", False)

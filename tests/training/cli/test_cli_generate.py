@@ -6,8 +6,8 @@ import types
 
 import pytest
 from command_line import pictures, refuses, run, succeeds
-from zoo_training.cli import generate, shared
-from zoo_training.cli.shared import read_piped
+from zoo_training.cli import generate, lines
+from zoo_training.cli.lines import read_piped
 
 import zoo
 from zoo import TextGenerator, Translator
@@ -85,7 +85,7 @@ class TestGenerate:
 
     def test_a_pipe_that_nobody_writes_to_is_named(self, saved, monkeypatch, capsys):
         """As the stdin of a service may be. The model is looked for before."""
-        monkeypatch.setattr(shared, "_PATIENCE", 0.01)
+        monkeypatch.setattr(lines, "_PATIENCE", 0.01)
         reading, writing = os.pipe()
         with open(reading) as stdin, open(writing, "w") as other_end:
             monkeypatch.setattr("sys.stdin", stdin)

@@ -431,6 +431,15 @@ class TestPrompts:
         ):
             sample(short, source, first, [3, 3, 3], settings(2))
 
+    def test_a_sample_longer_than_the_context(self, short):
+        """Of `CONTEXT` = 8 tokens: without an error, the last tokens would all be read at the last position."""
+        prompts, first = [[4, 5, 6, 0, 0], [0, 4, 5, 6, 7]], tf.constant([5, 6])
+        assert sample(short, prompts, first, [5, 4], settings(2)).ids.shape == (2, 5)
+        message = r"at most 8 tokens together, .*`context_length`.* Received: 9 tokens$"
+        for limits in (5, [5, 5], [6, 1]):
+            with pytest.raises(ValueError, match=message):
+                sample(short, tf.constant(prompts), first, limits, settings(2))
+
     def test_a_model_that_reads_a_source(self):
         with pytest.raises(ValueError, match=r"^`model` must be a language model.*Received: RNNSeq2Seq$"):
             generate(RNNSeq2Seq(7, 7, units=4), [[4, 5]])

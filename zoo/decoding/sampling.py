@@ -251,9 +251,12 @@ def sample(
         a pair: these, and its last state, which for each row is the state when the row ended.
 
     Raises:
-        ValueError: there are more or fewer limits than rows, or a limit is above the model's `most_positions`.
+        ValueError: there are more or fewer limits than rows, a limit is above the model's `most_positions`, or the
+            tokens of a row are more than the `context_length` of a language model. What a graph does not know is not
+            checked.
     """
     _, limits = checked_rows(model, first, limits)
+    _check_context(model, source, limits)
     sampling = with_valid_settings(sampling)
     found = () if watch is None else watch.start()
     before = tf.zeros([tf.shape(limits)[0], 0], tf.int32) if before is None else tf.cast(before, tf.int32)
@@ -262,6 +265,27 @@ def sample(
     )
     hypotheses = Hypotheses(ids, log_probabilities, weights=None)
     return hypotheses if watch is None else (hypotheses, found)
+
+
+def _check_context(model: Any, source: Any, limits: tf.Tensor) -> None:
+    """Refuses what a language model could not read at once.
+
+    Raises:
+        ValueError: a row of ids `(B, P)` and its limit together are longer than the context.
+    """
+    length = getattr(model, "context_length", None)
+    if length is None:  # not a language model
+        return
+    prompts, known = tf.get_static_value(tf.convert_to_tensor(source)), tf.get_static_value(limits)
+    if prompts is None or known is None:
+        return
+    # `first` is read after the prompt, and the last new token is not read: the sum is still that of prompt and limit.
+    longest = int((np.count_nonzero(prompts, axis=1) + known).max(initial=0))
+    if longest > length:
+        raise ValueError(
+            f"A prompt and its limit must be at most {length} tokens together, the model's `context_length`; "
+            f"`generate` continues longer texts. Received: {longest} tokens"
+        )
 
 
 def _sampled(

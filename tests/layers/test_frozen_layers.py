@@ -69,6 +69,22 @@ def test_no_weight_of_a_frozen_layer_is_trained(kind, when, tmp_path):
         assert [weight.path for weight in each.trainable_weights] == ["head/kernel", "head/bias"]
 
 
+@pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)
+def test_the_flag_of_a_layer_is_that_of_all_layers_inside(kind):
+    """Also where the layer has the value already, and a layer inside has another one."""
+    options, sizes, call = CASES[kind]
+    layer = kind.from_config(kind(**options).get_config())
+    inputs = [keras.Input(size) for size in sizes]
+    call(layer, *inputs) if call else layer(*inputs)
+    number = len(layer.trainable_weights)
+    for value in (True, False):
+        layer.trainable = value
+        for inner in layer._flatten_layers(include_self=False):
+            inner.trainable = not value
+        layer.trainable = value
+        assert len([weight for weight in layer.weights if weight.trainable]) == number * value
+
+
 def test_every_layer_with_weights_is_here():
     without = {"Dropout", "RotaryEmbedding", "SequencePooling", "SimpleSelfAttention", "SinusoidalPositionalEncoding"}
     classes = {name for name in zoo.layers.__all__ if isinstance(getattr(zoo.layers, name), type)}

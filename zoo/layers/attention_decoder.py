@@ -8,13 +8,14 @@ from keras import ops
 from zoo.layers.checks import check_built, check_positive, check_width
 from zoo.layers.functions.axes import token_mask
 from zoo.layers.functions.recurrence import recur
-from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, keep_frozen, scores_dtype
+from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, scores_dtype
+from zoo.layers.outer_layer import OuterLayer, keep_frozen
 from zoo.layers.recurrent_cells import make_cell
 from zoo.layers.scored_attention import ScoredAttention
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class AttentionDecoder(keras.layers.Layer):
+class AttentionDecoder(OuterLayer):
     """A recurrent decoder: the input of each step is the last token and a context. The *previous* state is the query.
 
         c_i = attention(query=s_{i-1}, memory)

@@ -8,8 +8,9 @@ from keras import ops
 from zoo.layers.checks import check_positive
 from zoo.layers.functions.axes import token_mask
 from zoo.layers.functions.recurrence import recur
-from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen
+from zoo.layers.functions.tensors import Shape, Tensor
 from zoo.layers.masked_layer import MaskedLayer
+from zoo.layers.outer_layer import keep_frozen
 from zoo.layers.recurrent_cells import make_cell
 
 

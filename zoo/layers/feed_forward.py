@@ -7,7 +7,8 @@ import keras
 
 from zoo.layers.checks import check_positive, check_rate
 from zoo.layers.dropout import Dropout
-from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen
+from zoo.layers.functions.tensors import Shape, Tensor
+from zoo.layers.outer_layer import OuterLayer, keep_frozen
 from zoo.layers.projection import Projection
 
 # Registered, so that a layer which holds one of these functions can be cloned and saved.
@@ -74,7 +75,7 @@ def serialized_activation(activation: str | Callable) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class FeedForward(keras.layers.Layer):
+class FeedForward(OuterLayer):
     """Two dense layers, independently per position, with a wider hidden layer between them.
 
         relu, gelu, ...:  y = dropout(f(x W_1 + b_1)) W_2 + b_2                     (equation 2 of Vaswani et al. 2017)

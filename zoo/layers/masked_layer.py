@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import keras
+from zoo.layers.outer_layer import OuterLayer
 
 
-class MaskedLayer(keras.layers.Layer):
+class MaskedLayer(OuterLayer):
     """A layer of inputs and a mask. The outputs carry the mask, however it is given.
 
     Keras itself passes on only a mask that is given by name, as in `layer(x, mask=mask)`.

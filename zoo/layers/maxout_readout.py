@@ -8,11 +8,12 @@ from keras import ops
 
 from zoo.layers.checks import check_positive, check_rate, check_width
 from zoo.layers.dropout import Dropout
-from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, keep_frozen
+from zoo.layers.functions.tensors import Shape, Tensor, attached_mask
+from zoo.layers.outer_layer import OuterLayer, keep_frozen
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class MaxoutReadout(keras.layers.Layer):
+class MaxoutReadout(OuterLayer):
     """Gathers what the next token depends on into one vector: the deep output of Pascanu et al. 2014.
 
         t~ = U s + V E y + C c + b          one dense layer over [state; embedding; context]

@@ -12,14 +12,15 @@ from zoo.layers.functions.axes import AttentionAxes, allowed, fit
 from zoo.layers.functions.masks import AttentionMask, both
 from zoo.layers.functions.random import DropoutMask
 from zoo.layers.functions.scaled_dot_product_attention import attention, attention_with_weights
-from zoo.layers.functions.tensors import Shape, Tensor, heads_first, keep_frozen, positions_first, scores_dtype
+from zoo.layers.functions.tensors import Shape, Tensor, heads_first, positions_first, scores_dtype
+from zoo.layers.outer_layer import OuterLayer, keep_frozen
 from zoo.layers.projection import Projection
 
 Cache = tuple[Tensor, Tensor]  # keys `(B, G, S, key_dim)` and values `(B, G, S, value_dim)`
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(OuterLayer):
     """Several attentions side by side, each with its own projections of query, key and value.
 
         head_h = softmax(Q W_q^h (K W_k^h)^T / sqrt(key_dim)) V W_v^h    (softmax over the allowed keys)

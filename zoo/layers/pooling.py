@@ -8,11 +8,12 @@ from keras import ops
 from zoo.layers.checks import check_choice, check_positive
 from zoo.layers.functions.axes import token_mask
 from zoo.layers.functions.masks import masked_softmax
-from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32, keep_frozen, scores_dtype
+from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32, scores_dtype
+from zoo.layers.outer_layer import OuterLayer, keep_frozen
 from zoo.layers.projection import Projection
 
 
-class _Pooling(keras.layers.Layer):
+class _Pooling(OuterLayer):
     """What both kinds share: `(B, T, D)` and a mask `(B, T)` go in, `(B, D)` comes out."""
 
     def __init__(self, **kwargs: Any):

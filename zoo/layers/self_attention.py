@@ -7,8 +7,9 @@ from keras import ops
 
 from zoo.layers.checks import check_positive
 from zoo.layers.functions.masks import masked_softmax, pairs_mask, tokens_mask, weights_spec
-from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32, keep_frozen
+from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32
 from zoo.layers.masked_layer import MaskedLayer
+from zoo.layers.outer_layer import keep_frozen
 from zoo.layers.projection import Projection
 
 

@@ -17,9 +17,10 @@ from zoo.layers.checks import (
 from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward, check_activation, serialized_activation
 from zoo.layers.functions.axes import token_mask
-from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, keep_frozen, scores_dtype, without_mask
+from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, scores_dtype, without_mask
 from zoo.layers.masked_layer import MaskedLayer
 from zoo.layers.multi_head_attention import MultiHeadAttention
+from zoo.layers.outer_layer import OuterLayer, keep_frozen
 
 NORMALIZATIONS = {"layer": keras.layers.LayerNormalization, "rms": keras.layers.RMSNormalization}
 
@@ -36,7 +37,7 @@ def make_normalization(kind: str, epsilon: float, **kwargs: Any) -> keras.layers
     return layer
 
 
-class TransformerLayer(keras.layers.Layer):
+class TransformerLayer(OuterLayer):
     """Self-attention and a feed-forward network, each with dropout, a residual connection and a normalisation.
 
     The arguments are described at its subclasses.

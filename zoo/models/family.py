@@ -10,7 +10,8 @@ import keras
 from keras import KerasTensor, ops
 
 from zoo.layers.checks import check_choice
-from zoo.layers.functions.tensors import Shape, keep_frozen
+from zoo.layers.functions.tensors import Shape
+from zoo.layers.outer_layer import keep_frozen, pass_on_trainable
 
 NEVER = -1e9  # the bias of an id that is never predicted
 
@@ -67,10 +68,7 @@ class FunctionalModel(keras.Model):
             return
         super().__setattr__(name, value)
         if name == "trainable":
-            # Keras sets the inner layers too, but on TensorFlow only those of a layer whose own value changes. So a
-            # model with a frozen layer, which is trainable itself, would keep it frozen.
-            for layer in self._flatten_layers(include_self=False):
-                layer.trainable = value
+            pass_on_trainable(self)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, and under `layer_states` what was changed in single layers.

@@ -1,4 +1,4 @@
-"""Helpers for several layers: precision, shapes, the order of axes, compilation, attached masks, frozen layers."""
+"""Helpers for several layers: precision, shapes, the order of axes, compilation, attached masks."""
 
 from typing import Any
 
@@ -86,15 +86,3 @@ def without_mask(tensor: Tensor) -> Tensor:
     if keras.backend.backend() == "jax":
         return ops.copy(tensor)  # JAX's reshape returns the tensor itself if the shape stays
     return ops.reshape(tensor, ops.shape(tensor))
-
-
-def keep_frozen(layer: keras.layers.Layer) -> None:
-    """Freezes the layers inside a frozen layer: for the end of `build`.
-
-    Setting `trainable` reaches only the layers that exist at that moment. Without this, `Layer(..., trainable=False)`
-    freezes nothing that its constructor or `build` makes, and a frozen layer trains again after its `.keras` file is
-    loaded, because the file keeps the flag of the outer layer alone.
-    """
-    if not layer.trainable:
-        layer.trainable = True  # TensorFlow's `__setattr__` does nothing where an attribute has the value already
-        layer.trainable = False

@@ -99,6 +99,11 @@ def test_a_quantised_model_is_loaded_as_it_was(family, tmp_path, randomize):
     np.testing.assert_allclose(saved_and_loaded(model, tmp_path)(inputs), quantised, rtol=1e-5, atol=1e-5)
 
 
+def test_a_model_is_quantised_after_it_is_made():
+    with pytest.raises(ValueError, match=r"`model\.quantize\('int8'\)`\. Received: dtype='int8_from_float32'$"):
+        GPT(**SIZES, dtype="int8_from_float32")
+
+
 def test_all_layers_of_a_model_are_built_before_its_first_call(tmp_path):
     """Keras quantises no layer that is not."""
     model = saved_and_loaded(GPT(**SIZES, positions="rotary", use_query_key_norm=True), tmp_path)

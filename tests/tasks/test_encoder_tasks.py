@@ -2,6 +2,7 @@
 
 import functools
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -237,6 +238,16 @@ def test_what_is_no_list_of_pairs(make, texts, message):
 def test_arguments_that_do_not_fit(build, message):
     with pytest.raises(ValueError, match=message):
         build(Classifier(Encoder(CHARACTERS.size, **SIZES), 3))
+
+
+def test_an_encoder_of_other_layers(tmp_path):
+    """A head takes any model with an input `ids`; this one has no `vocabulary_size` and no `num_segments`."""
+    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("ids", "segments")}
+    ids, segments = (keras.layers.Embedding(CHARACTERS.size, 4)(each) for each in inputs.values())
+    encoder = keras.Model(inputs, ids + segments)
+    classifier = TextClassifier(Classifier(encoder, 3), CHARACTERS, LABELS, pairs=True)
+    loaded = TextClassifier.load(classifier.save(tmp_path / "classifier"))
+    assert loaded([("ab", "é")]) == classifier([("ab", "é")])
 
 
 def test_settings_of_numpy_are_saved_as_pythons(make, tmp_path):

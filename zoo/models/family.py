@@ -36,6 +36,9 @@ class FunctionalModel(keras.Model):
         name: name of the model.
         trainable: whether training changes the weights; False freezes all layers.
 
+    Raises:
+        ValueError: `dtype` is a quantised policy.
+
     A subclass that takes `*args` or `**kwargs` cannot be saved without its own `get_config`, because its signature does
     not name all of its configuration. A warning says so when the model is made.
     """
@@ -55,9 +58,15 @@ class FunctionalModel(keras.Model):
             constructor: Any = type(self).__init__
             code, seen = constructor.__code__, constructor.__globals__.setdefault("__warningregistry__", {})
             warnings.warn_explicit(problem, UserWarning, code.co_filename, code.co_firstlineno, registry=seen)
+        policy = keras.dtype_policies.get(dtype)
+        if policy.quantization_mode is not None:
+            raise ValueError(
+                "`dtype` must be a policy of floats, such as 'float32' or 'mixed_bfloat16'; quantise the model once it "
+                f"is made, by `model.quantize({policy.quantization_mode!r})`. Received: dtype={policy.name!r}"
+            )
         object.__setattr__(self, "_has_graph", True)
         super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
-        self.dtype_policy = keras.dtype_policies.get(dtype)
+        self.dtype_policy = policy
         keep_frozen(self)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -35,7 +35,8 @@ class _EncoderTask(SavedTask):
     def __init__(self, model: keras.Model, tokenizer: Tokenizer, max_length: int | None):
         super().__init__(model)
         self.encoder = model.encoder
-        size = self.encoder.vocabulary_size
+        # An encoder of the user's own may have none of the attributes of the zoo's.
+        size = getattr(self.encoder, "vocabulary_size", tokenizer.size)
         if tokenizer.size > size:
             raise ValueError(
                 f"`tokenizer` has {tokenizer.size} ids, more than the encoder's vocabulary_size={size}. Build the "
@@ -64,7 +65,8 @@ class _EncoderTask(SavedTask):
         if "segments" not in self.model.input:
             return {"ids": ids}
         # RoBERTa has one kind of segment, for both texts of a pair.
-        return {"ids": ids, "segments": tf.minimum(segments, self.encoder.num_segments - 1)}
+        kinds = getattr(self.encoder, "num_segments", 2)
+        return {"ids": ids, "segments": tf.minimum(segments, kinds - 1)}
 
     def _tokenize(self, text: tf.Tensor) -> tf.Tensor:
         return self.tokenizer.tokenize(text, add_start=True, add_end=True, max_length=self.max_length)

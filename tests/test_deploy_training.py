@@ -73,6 +73,13 @@ def test_the_operator_of_a_tfjob_sets_tf_config_itself():
     assert "env" not in container
 
 
+def test_a_tfjob_starts_again_as_often_as_a_jobset():
+    """Its operator adds up the restarts of all workers, and fails the job when they reach the limit."""
+    most = documents("jobset.yaml")["JobSet"]["spec"]["failurePolicy"]["maxRestarts"]
+    spec = documents("tfjob.yaml")["TFJob"]["spec"]
+    assert spec["runPolicy"]["backoffLimit"] == most * spec["tfReplicaSpecs"]["Worker"]["replicas"] + 1
+
+
 def test_ray_starts_the_same_command_on_each_worker(monkeypatch):
     spec = importlib.util.spec_from_file_location("ray_train", FOLDER / "ray_train.py")
     script = importlib.util.module_from_spec(spec)

@@ -165,6 +165,7 @@ class TestKubernetes:
         pod = kubernetes()["Deployment"]["spec"]["template"]["spec"]
         claim = kubernetes()["PersistentVolumeClaim"]
         assert claim["spec"]["accessModes"] == ["ReadOnlyMany"]
+        assert claim["spec"]["storageClassName"] == "", "not the cluster's default class, which makes an empty volume"
         volumes = {each["name"]: each for each in pod["volumes"]}
         assert volumes["models"]["persistentVolumeClaim"] == {"claimName": claim["metadata"]["name"], "readOnly": True}
         mounts = {each["mountPath"]: each for each in container()["volumeMounts"]}

@@ -237,6 +237,15 @@ def test_folders_have_the_ids_of_transformers(tmp_path, settings, saved):
         assert segments.numpy()[0].tolist() == wanted["token_type_ids"]
 
 
+def test_the_first_files_do_not_say_the_kind_of_the_model(tmp_path):
+    theirs = library()
+    content = json.loads(theirs.to_str())
+    del content["model"]["type"]
+    assert tokenizers.Tokenizer.from_str(json.dumps(content)).to_str() == theirs.to_str()
+    found = read_word_pieces(written(tmp_path, content)).tokenizer.get_config()
+    assert found == read_word_pieces(written(tmp_path, json.loads(theirs.to_str()))).tokenizer.get_config()
+
+
 def test_special_tokens_beyond_the_model_are_left_out(tmp_path):
     content = json.loads(library().to_str())
     content["added_tokens"][-1] |= {"special": True}
@@ -246,6 +255,7 @@ def test_special_tokens_beyond_the_model_are_left_out(tmp_path):
 
 REFUSED = [
     ({"model": {"type": "BPE"}}, "its model is 'BPE'; only 'WordPiece' can be read"),
+    ({"model": {"type": None, "merges": []}}, "its model is 'BPE'; only 'WordPiece' can be read"),
     ({"model": {"more": 1}}, "its WordPiece has the option more = 1"),
     ({"model": {"max_input_chars_per_word": "x"}}, "`max_input_chars_per_word` must be a number. It is 'x'"),
     ({"model": {"unk_token": "q"}}, "the vocabulary lacks ['q']"),

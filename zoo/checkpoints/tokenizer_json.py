@@ -246,9 +246,7 @@ def _tokenizer(
     options: dict[str, Any],
 ) -> BytePairTokenizer | CharacterPairTokenizer:
     """The tokenizer of the content of `tokenizer.json`; `add_prefix_space` replaces the file's, unless it is None."""
-    model = as_object(content.get("model"), "`model`")
-    if model.get("type", "BPE") != "BPE":
-        raise ValueError(f"its model is {model['type']!r}; only 'BPE' can be read")
+    model = _model(content, "BPE")
     for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(option):
             raise ValueError(f"its model has the option {option} = {model[option]!r}, which cannot be read")
@@ -315,9 +313,7 @@ def _word_pieces(
 
     `settings` are the added tokens of the files beside it.
     """
-    model, names = as_object(content.get("model"), "`model`"), special_names(path, BERT_PURPOSES)
-    if model.get("type") != "WordPiece":
-        raise ValueError(f"its model is {model.get('type')!r}; only 'WordPiece' can be read")
+    model, names = _model(content, "WordPiece"), special_names(path, BERT_PURPOSES)
     _only(model, {"vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word"})
     prefix = as_string(model.get("continuing_subword_prefix", "##"), "`continuing_subword_prefix`")
     longest = model.get("max_input_chars_per_word", 100)
@@ -359,6 +355,18 @@ def _word_pieces(
         added_tokens=[token for token in added if token["content"] not in special],
     )
     return WordPieces(tokenizer, order)
+
+
+def _model(content: dict[str, Any], wanted: str) -> dict[str, Any]:
+    """The model of the content of `tokenizer.json`, which must be of the wanted kind.
+
+    The first versions of the library wrote no `type`. As in the library, merges then tell byte pairs from word pieces.
+    """
+    model = as_object(content.get("model"), "`model`")
+    kind = model.get("type") or ("BPE" if "merges" in model else "WordPiece")
+    if kind != wanted:
+        raise ValueError(f"its model is {kind!r}; only {wanted!r} can be read")
+    return model
 
 
 def _start_and_end(content: dict[str, Any]) -> tuple[str, str]:

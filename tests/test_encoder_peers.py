@@ -138,14 +138,21 @@ def test_classes(write, tmp_path, several):
 def test_an_output_matrix_that_is_no_copy_of_the_embedding(write, tmp_path):
     import safetensors.numpy
 
-    write("ForMaskedLM")
+    model, _ = write("ForMaskedLM")
     tensors = safetensors.numpy.load_file(tmp_path / "model.safetensors")
     name = next(name for name in tensors if name.endswith("word_embeddings.weight"))
     copy = {"bert": "cls.predictions.decoder", "distilbert": "vocab_projector", "roberta": "lm_head.decoder"}
     copy = f"{copy[name.split('.')[0]]}.weight"
     tensors[copy] = tensors[name].copy()
     safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
-    zoo.load(tmp_path)
+    whole = zoo.load(tmp_path)
+    embedding = tensors.pop(name)  # as `safetensors.torch.save_model` does if the copy's name is before the other one
+    safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
+    theirs = type(model).from_pretrained(tmp_path).get_input_embeddings().weight.detach().numpy()
+    np.testing.assert_array_equal(theirs, embedding)
+    for found, expected in zip(zoo.load(tmp_path).model.get_weights(), whole.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    tensors[name] = embedding
     tensors[copy][3] *= 2
     safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=r"(decoder|vocab_projector)\.weight and .* differ"):

@@ -6,7 +6,7 @@ import itertools
 import pathlib
 import re
 import warnings
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -23,8 +23,10 @@ from zoo.checkpoints.hugging_face import (
     picked,
     read_json,
     read_settings,
+    repeated,
     stored_tensors,
 )
+from zoo.checkpoints.pytorch_file import StoredArray
 from zoo.checkpoints.tokenizer_files import TOKENIZER_FILE, is_of_a_family, special_names
 from zoo.checkpoints.tokenizer_json import OTHER_PAIRS, read_special_tokens, read_tokenizer, read_word_pieces
 from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
@@ -75,7 +77,7 @@ def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmb
     labels = _labels(config) if kind == "classifier" else []
     stored = {family.renamed(name): tensor for name, tensor in stored_tensors(path, family.PREFIX).items()}
     of_head = _of_head(family, kind, made["units"], size, len(labels), vocabulary.rows)
-    copies = _copies(family, made["units"], size, stored) if kind == "filler" else []
+    copies = [*_copies(family, made["units"], size, stored)] if kind == "filler" else []
     all_parts = itertools.chain(family.tensors(made, size, vocabulary.rows), of_head, copies)
     wanted = check_tensors(path, stored, all_parts, _ignored(family, kind))
     if made["num_segments"] > 1 and (family is roberta or not _tells_segments(path)):
@@ -203,12 +205,11 @@ def _of_head(
         yield Tensor(family.MASKED_BIAS, (size,), "output_bias/bias", rows)
 
 
-def _copies(family: ModuleType, width: int, size: int, stored: Container[str]) -> Iterator[Tensor]:
+def _copies(family: ModuleType, width: int, size: int, stored: dict[str, StoredArray]) -> Iterator[Tensor]:
     """What a masked language model holds twice: the embedding as its output matrix, and the bias of it."""
-    for name in (name for name in family.MASKED_COPIES if name in stored):
-        is_bias = name.endswith("bias")
-        of = family.MASKED_BIAS if is_bias else "embeddings.word_embeddings.weight"
-        yield Tensor(name, (size,) if is_bias else (size, width), None, copy_of=of)
+    matrix, *bias = family.MASKED_COPIES
+    yield from repeated(stored, Tensor("embeddings.word_embeddings.weight", (size, width), None), [matrix])
+    yield from repeated(stored, Tensor(family.MASKED_BIAS, (size,), None), bias)
 
 
 def _ignored(family: ModuleType, kind: str) -> list[str]:

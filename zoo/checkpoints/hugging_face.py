@@ -441,6 +441,23 @@ def _safetensors(file: pathlib.Path) -> dict[str, StoredArray]:
     return {name: array(name) for name in shapes}
 
 
+def repeated(stored: dict[str, StoredArray], tensor: Tensor, copies: Iterable[str]) -> list[Tensor]:
+    """The copies of a tensor that a checkpoint holds, such as the output matrix beside a tied embedding.
+
+    If it holds a copy alone, this takes the tensor's place in `stored`, as in `transformers`. Such files are written by
+    `safetensors.torch.save_model`, which keeps the first one of equal tensors in the order of the alphabet.
+
+    Args:
+        stored: what the checkpoint holds; may be changed.
+        tensor: the tensor.
+        copies: names that its copies may have.
+    """
+    found = [name for name in copies if name in stored]
+    if found and tensor.name not in stored:
+        stored[tensor.name] = stored.pop(found.pop(0))
+    return [Tensor(name, tensor.shape, None, copy_of=tensor.name) for name in found]
+
+
 def check_tensors(
     path: pathlib.Path, stored: Mapping[str, StoredArray], tensors: Iterable[Tensor], ignored: Iterable[str] = ()
 ) -> list[Tensor]:
@@ -465,8 +482,6 @@ def check_tensors(
             continue
         if tensor.name not in stored:
             missing.append(tensor.name)
-            if len(missing) == 4:  # the list may be endless, if the configuration says so
-                break
         elif stored[tensor.name].shape != tensor.shape:
             raise ValueError(
                 f"{path}: {tensor.name} has the shape {stored[tensor.name].shape}, and {CONFIG_FILE} asks for "

@@ -20,6 +20,7 @@ from zoo.checkpoints.hugging_face import (
     check_tensors,
     generation_settings,
     picked,
+    repeated,
     stored_tensors,
     warn_of_generation,
 )
@@ -85,8 +86,7 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
     copies: list[Tensor] = []
     if arguments.get("tied_embeddings", True):
         table = next(each for each in family.tensors(arguments, size, rows) if each.weight == "embedding/embeddings")
-        names = {"lm_head.weight", "embed_out.weight"} & stored.keys()
-        copies = [Tensor(name, table.shape, None, copy_of=table.name) for name in sorted(names)]
+        copies = repeated(stored, table, ("embed_out.weight", "lm_head.weight"))
     wanted = itertools.chain(family.tensors(arguments, size, rows), copies)
     tensors = check_tensors(path, stored, wanted, family.IGNORED)
     # The checkpoint's end of text, `FIRST + end`, is never written: the zoo's END is written in its place. It stands

@@ -26,6 +26,7 @@ from zoo.checkpoints.hugging_face import (
     picked,
     read_json,
     read_settings,
+    repeated,
     stored_tensors,
     warn_of_generation,
 )
@@ -192,17 +193,13 @@ def tensors(
     """What the checkpoint holds."""
     width, hidden = made["units"], made["feed_forward_units"]
     if made["tied_embeddings"] == "all":
-        copies = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
-        name = next((name for name in ("model.shared.weight", *copies) if name in stored), "model.shared.weight")
-        yield Tensor(name, (sizes[0], width), "target_embedding/embeddings", target.of)
-        for copy in {"model.shared.weight", *copies, "lm_head.weight"} & {*stored} - {name}:
-            yield Tensor(copy, (sizes[0], width), None, copy_of=name)
+        shape, names = (sizes[0], width), ["shared", "encoder.embed_tokens", "decoder.embed_tokens"]
     else:
         yield Tensor("model.encoder.embed_tokens.weight", (sizes[0], width), "source_embedding/embeddings", source.of)
-        name = "model.decoder.embed_tokens.weight"
-        yield Tensor(name, (sizes[1], width), "target_embedding/embeddings", target.of)
-        if "lm_head.weight" in stored:
-            yield Tensor("lm_head.weight", (sizes[1], width), None, copy_of=name)
+        shape, names = (sizes[1], width), ["decoder.embed_tokens"]
+    name, *copies = (f"model.{name}.weight" for name in names)
+    table = Tensor(name, shape, "target_embedding/embeddings", target.of)
+    yield from (table, *repeated(stored, table, [*copies, "lm_head.weight"]))
     yield Tensor("final_logits_bias", (1, sizes[1]), "output_bias/bias", lambda array: target.of(array[0]))
     for side, layers in (("encoder", made["encoder_layers"]), ("decoder", made["decoder_layers"])):
         for index in range(layers):

@@ -133,19 +133,18 @@ def test_phases_of_a_training_without_a_graph():
             np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
 
 
-MODELS = ("transformer", "gpt")
-OPTIONS = ("gpt-xla", "cnn-steps_per_execution", "cnn-accumulation", "cnn-mixed_float16")
+MODELS = ("gpt", "cnn-xla", "cnn-steps_per_execution", "cnn-accumulation", "cnn-mixed_float16")
 
 
-def trained(number, models, folder, steps=50):
+def trained(number, folder, steps=50):
     """The weights of each model, by its name, after so many workers have trained it."""
     folder.mkdir()
-    results = [loopback.ended(each, 300) for each in loopback.start_all([PROGRAM, steps, folder, *models], number)]
+    results = [loopback.ended(each, 300) for each in loopback.start_all([PROGRAM, steps, folder, *MODELS], number)]
     for code, out, err in results:
         assert code == 0, f"{out}\n{err}"
     assert len({out for _, out, _ in results}) == 1, "callbacks must see the same logs on each worker"
     found = {}
-    for name in models:
+    for name in MODELS:
         with np.load(folder / f"{name}.npz") as arrays:
             found[name] = [arrays[each] for each in arrays.files]
     return found
@@ -153,12 +152,10 @@ def trained(number, models, folder, steps=50):
 
 @pytest.mark.long
 def test_many_workers_train_as_one(tmp_path):
-    """One worker with 64 rows, and two with 32; four with 16 train one of the models, for the time it takes."""
-    alone = trained(1, MODELS + OPTIONS, tmp_path / "1")
-    for number, models in ((2, MODELS + OPTIONS), (4, ("gpt",))):
-        together = trained(number, models, tmp_path / str(number))
-        for name in models:
-            assert any(abs(array).max() > 0.05 for array in together[name])
-            error = 0.02 if name.endswith("float16") else 1e-5
-            for one, other in zip(alone[name], together[name], strict=True):
-                np.testing.assert_allclose(one, other, atol=error, err_msg=f"{name} by {number} workers")
+    """One worker with 64 rows, and three with 22, 21 and 21."""
+    alone, together = (trained(number, tmp_path / str(number)) for number in (1, 3))
+    for name in MODELS:
+        assert any(abs(array).max() > 0.05 for array in together[name])
+        error = 0.02 if name.endswith("float16") else 1e-5
+        for one, other in zip(alone[name], together[name], strict=True):
+            np.testing.assert_allclose(one, other, atol=error, err_msg=name)

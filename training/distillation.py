@@ -23,7 +23,6 @@ import hashlib
 import itertools
 import json
 import time
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,13 +34,13 @@ from zoo.serving.layout import newest_version
 from zoo.tasks import TRANSLATOR_FOLDER
 
 from .answering import answers, cores
-from .corpora.corpus import expanded
+from .corpora.corpus import expanded, normalized
 from .corpora.pairs import PairCorpus, Pairs
 from .corpora.several_pairs import SeveralPairs
 from .progress import console, progress_bar, say, time_left
-from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, Digest
+from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, Digest, hash_of_file
 from .schema.recipe import RecipeError, recipe_names
-from .storage import Storage, TextsWriter, hash_of_file, joined, key_of, select
+from .storage import Storage, TextsWriter, joined, key_of, select
 
 if TYPE_CHECKING:  # they import TensorFlow
     from zoo.distribution import Workers
@@ -324,7 +323,7 @@ def _hash(file: Path) -> str | None:
 
 def _content_of(texts: Sequence[str | None]) -> bytes:
     """What is written of the translations of a piece."""
-    normal = [text and unicodedata.normalize("NFC", text).strip() for text in texts]
+    normal = [text and normalized(text) for text in texts]
     content = json.dumps(normal, ensure_ascii=False).encode("utf-8", "replace")
     return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 

@@ -77,11 +77,12 @@ def saved_digest(folder: pathlib.Path) -> str | None:
     for name in _SAVED_IN:
         files = folder / name / f"{name}.json", folder / name / MODEL_FILE
         if all(file.is_file() for file in files):
-            return str(Digest(_file_digest(file) for file in files))
+            return str(Digest(hash_of_file(file) for file in files))
     return None
 
 
-def _file_digest(path: pathlib.Path) -> str:
+def hash_of_file(path: pathlib.Path) -> str:
+    """The SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

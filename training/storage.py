@@ -34,6 +34,7 @@ import numpy as np
 from zoo.atomic import remove_abandoned, temporary_folder
 
 from .progress import say
+from .run_files import hash_of_file
 
 IN_MEMORY = 16 << 20  # characters; the training texts of Multi30k have 4 million
 _FORM = 1  # of the files; entries of another form are written again
@@ -414,7 +415,8 @@ class Storage:
             kind: what it holds, such as "texts".
             key: the hash of all that it follows from, see `key_of`; None if that is not known.
         """
-        if self.cache is None or key is None or not (folder := self._place(kind, key)).is_dir():
+        folder = self._place(kind, key)
+        if folder is None or not folder.is_dir():
             return None
         try:
             header = json.loads((folder / _HEADER).read_text("utf-8"))
@@ -441,8 +443,8 @@ class Storage:
 
         def made() -> Path:
             nonlocal parent
-            is_kept = self.cache is not None and key is not None and self.keeps
-            parent = self.cache if self.cache is not None and is_kept else self._temporary
+            place = self._kept_in(kind, key)
+            parent = self._temporary if place is None else place.parent
             for left in parent.glob(f".{kind}.tmp-*"):
                 remove_abandoned(left)
             return stack.enter_context(temporary_folder(parent, f".{kind}.tmp-"))
@@ -466,10 +468,7 @@ class Storage:
 
         See `find` for `kind` and `key`. Without a cache it is removed at the end.
         """
-        if self.cache is None or not self.keeps:
-            folder = self._temporary / f"{kind}-{key[:16]}"
-        else:
-            folder = self._place(kind, key)
+        folder = self._kept_in(kind, key) or self._temporary / f"{kind}-{key[:16]}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -482,7 +481,8 @@ class Storage:
     def _complete(self, entry: Entry, kind: str, key: str | None) -> None:
         files = _described(entry.folder)
         size = f"{sum(each['size'] for each in files.values()) / 1e6:,.0f} MB"
-        if self.cache is None or key is None or not self.keeps:
+        place = self._kept_in(kind, key)
+        if place is None:
             say(f"{kind}: {size} in {entry.folder.parent}, removed at the end")
             # No name is needed any more: what is open or mapped stays readable until the process ends.
             return
@@ -490,7 +490,6 @@ class Storage:
         # incomplete is written again.
         header = {"form": _FORM, "key": key, "files": files, "info": entry.info}
         (entry.folder / _HEADER).write_text(json.dumps(header, indent=1), "utf-8")
-        place = self._place(kind, key)
         try:
             os.rename(entry.folder, place)
         except OSError:
@@ -500,9 +499,13 @@ class Storage:
         if kind in _LARGE:
             say(f"{kind}: {size}, kept in {place} for the next run (--no-cache keeps nothing)")
 
-    def _place(self, kind: str, key: str) -> Path:
-        assert self.cache is not None
-        return self.cache / f"{kind}-{key[:16]}"
+    def _place(self, kind: str, key: str | None) -> Path | None:
+        """Where the cache has an entry; None without a cache or a key."""
+        return None if self.cache is None or key is None else self.cache / f"{kind}-{key[:16]}"
+
+    def _kept_in(self, kind: str, key: str | None) -> Path | None:
+        """Where a new entry is kept; None if it is removed at the end."""
+        return self._place(kind, key) if self.keeps else None
 
 
 def set_storage(corpus: Any, cache: Path | None, near: Path | None, keeps: bool = True) -> None:
@@ -520,12 +523,6 @@ def set_storage(corpus: Any, cache: Path | None, near: Path | None, keeps: bool 
 def key_of(*parts: Any) -> str:
     """The hash of everything that an entry follows from: values that are fit for JSON."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def hash_of_file(file: Path) -> str:
-    """The SHA-256 of a file's content."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _described(folder: Path) -> dict[str, Any]:

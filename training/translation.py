@@ -26,7 +26,6 @@ from .fitting.loss import TokenPrediction
 from .learn_tokenizer import learn_tokenizer
 from .preparing import digests, new_model
 from .progress import progress_bar, say
-from .run_files import Digest
 from .schema.recipe import RecipeError, blamed_on
 from .schema.translator_tables import TranslatorRecipe
 from .scoring.bleu import corpus_bleu
@@ -39,30 +38,24 @@ __all__ = ["SAVED_IN", "card", "prepare", "score"]
 _FAMILIES: dict[str, Any] = {"rnn_seq2seq": RNNSeq2Seq, "transformer": Transformer}
 
 
-def prepare(
-    recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None, workers: Workers | None = None
-) -> Prepared:
+def prepare(recipe: TranslatorRecipe, workers: Workers | None = None) -> Prepared:
     """Reads the corpus, learns the tokenizers, builds the model and makes batches.
 
     Where the corpus has a teacher, it first translates the sources, see `distillation`.
 
     Args:
         recipe: what to train.
-        pairs: pairs to train on and pairs to choose the best epoch by, in place of those of the recipe's corpus.
         workers: who train it together; they share the work of a teacher.
 
     Raises:
         CorpusError: the corpus cannot be read, or lacks a training or validation split.
         RecipeError: the recipe does not fit the pairs, for example if all are longer than its lengths.
     """
-    if pairs is None:
-        read, validation = recipe.corpus.read("train"), recipe.corpus.read("validation")
-        train = taught(recipe.corpus, read, workers or Workers())
-    else:
-        (train, validation), read = pairs, pairs[0]
+    read, validation = recipe.corpus.read("train"), recipe.corpus.read("validation")
+    train = taught(recipe.corpus, read, workers or Workers())
     say(f"{len(train):,} {'pair' if len(train) == 1 else 'pairs'} to train on, {len(validation):,} to validate with")
     is_default = recipe.model_fields_set.isdisjoint({"model", "tokenizer"})
-    if is_default and pairs is None and recipe.corpus.metric("validation") == "bleu":
+    if is_default and recipe.corpus.metric("validation") == "bleu":
         say(
             "the default model reads characters and suits words, names and dates; for sentences see 'Sentences' in "
             "docs/own_data.md"
@@ -82,9 +75,9 @@ def prepare(
         encoded_validation = _encoded(recipe, task, validation, "validation")
     batches = _in_stages(recipe, encoded, _samplers(recipe, task, train, encoded.kept), train.parts)
     fact = recipe.corpus.storage.fact
-    hashes = {"train": fact("digest", read.key, lambda: _digest(read)), "validation": _digest(validation)}
+    hashes = {"train": fact("digest", read.key, read.digest), "validation": validation.digest()}
     if train is not read:
-        hashes["translations"] = fact("translations_digest", train.key, lambda: _digest(train))
+        hashes["translations"] = fact("translations_digest", train.key, train.digest)
     measure_bleu = None
     if recipe.training.monitor == "bleu":
         greedy = Translator(model, *tokenizers, task.max_source_length, task.max_target_length)
@@ -123,7 +116,7 @@ def score(translator: TextToText, corpus: PairCorpus, split: str) -> dict[str, A
     with progress_bar(f"Scoring {split}", len(pairs)) as advance:
         metric = corpus.metric(split)
         scores = evaluate(translator, pairs, advance=advance, metric=metric, language=language).as_dict()
-    return {**scores, "digests": {split: _digest(pairs)}}
+    return {**scores, "digests": {split: pairs.digest()}}
 
 
 def digest(task: Translator, corpus: PairCorpus, split: str) -> str:
@@ -132,7 +125,7 @@ def digest(task: Translator, corpus: PairCorpus, split: str) -> str:
     Raises:
         CorpusError: the split cannot be read.
     """
-    return _digest(corpus.read(split))
+    return corpus.read(split).digest()
 
 
 def learn_tokenizers(recipe: TranslatorRecipe, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
@@ -255,7 +248,3 @@ def _samplers(
         sampler(pairs.sources, task.source_tokenizer, source, task.max_source_length),
         sampler(pairs.targets, task.target_tokenizer, target, task.max_target_length),
     )
-
-
-def _digest(pairs: Pairs) -> str:
-    return str(Digest(text for pair in zip(pairs.sources, pairs.targets, strict=True) for text in pair))

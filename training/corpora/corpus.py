@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import logging
 import os
+import unicodedata
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,11 @@ class CorpusError(ValueError):
 def expanded(path: Path) -> Path:
     """The path with a leading `~` replaced by the home folder."""
     return Path(os.path.expanduser(path))  # unlike Path.expanduser, no exception for an unknown user
+
+
+def normalized(text: str) -> str:
+    """The text in Unicode's composed form (NFC), without white space around it."""
+    return unicodedata.normalize("NFC", text).strip()
 
 
 def _located(path: Path, info: pydantic.ValidationInfo) -> Path:

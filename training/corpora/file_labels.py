@@ -11,9 +11,9 @@ import numpy as np
 import pydantic
 from pydantic import Field
 
-from .corpus import CorpusError, UserPath, expanded
+from .corpus import CorpusError, UserPath, expanded, normalized
 from .holding_out import HeldOutFiles, LargeClusters, hold_out
-from .labelled import LabelledCorpus, LabelledText, LabelledTexts, clean
+from .labelled import LabelledCorpus, LabelledText, LabelledTexts
 from .tables import Column, check_columns, read_table
 
 logger = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class FileLabels(HeldOutFiles, LabelledCorpus):
     def _rows(self, files: Path) -> Iterator[LabelledText]:
         warns = "header" not in self.model_fields_set  # the user has not said that there is none
         for number, (text, label, *second) in read_table(expanded(files), self._columns, self.header, warns):
-            if clean(text) and not clean(label) and self._separator is None:
+            if normalized(text) and not normalized(label) and self._separator is None:
                 raise CorpusError(
                     f"{files}:{number}: no label (label_column = {self.label_column!r}). Received: {text[:60]!r}"
                 )

@@ -17,6 +17,7 @@ import numpy as np
 import pydantic
 
 from .. import storage
+from ..run_files import hash_of_file
 from .corpus import CorpusError, KeptCorpus, expanded
 
 logger = logging.getLogger(__name__)
@@ -128,7 +129,7 @@ class HeldOutFiles(KeptCorpus):
         ):
             return None  # a .gz grows by up to eight times
         options = self.model_dump(mode="json", exclude={"train", "validation", "test", "weight", "epochs", "teacher"})
-        return storage.key_of([storage.hash_of_file(file) for file in files], options, sorted(self._counts))
+        return storage.key_of([hash_of_file(file) for file in files], options, sorted(self._counts))
 
 
 class LargeClusters(CorpusError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -13,9 +12,10 @@ import numpy as np
 import pydantic
 from pydantic import Field
 
+from ..run_files import Digest
 from ..storage import Entry, TextsWriter, select
 from .cleaning import CleanTexts
-from .corpus import CorpusError, KeptCorpus
+from .corpus import CorpusError, KeptCorpus, normalized
 
 _COLUMNS = ("texts", "labels", "seconds")  # of a stored split
 
@@ -68,6 +68,11 @@ class LabelledTexts:
         seconds = None if self.seconds is None else select(self.seconds, rows)
         labels = [self.labels[row] for row in rows.tolist()]
         return LabelledTexts(select(self.texts, rows), labels, groups, seconds, separator=self.separator)
+
+    def digest(self) -> str:
+        """A hash of all texts and labels."""
+        columns = [self.texts, self.labels] if self.seconds is None else [self.texts, self.labels, self.seconds]
+        return str(Digest(each for row in zip(*columns, strict=True) for each in row))
 
     @property
     def label_sets(self) -> list[tuple[str, ...]]:
@@ -128,7 +133,7 @@ class LabelledCorpus(KeptCorpus):
         """Text, second text, label and group of each row that has a text."""
         for number, row in enumerate(rows, 1):
             text, label, group, second = LabelledText(*row)
-            text, label = clean(text), clean(label)
+            text, label = normalized(text), normalized(label)
             if not text:
                 dropped["empty"] += 1
                 continue
@@ -136,7 +141,7 @@ class LabelledCorpus(KeptCorpus):
                 label = self._separator.join(split_labels(label, self._separator))
             elif not label:
                 raise CorpusError(f"Corpus {self.kind!r}: text {number} has no label. Received: {text[:60]!r}")
-            second = None if second is None else clean(second)[: self.max_characters]
+            second = None if second is None else normalized(second)[: self.max_characters]
             yield text[: self.max_characters], second, label, group
 
     def _restored(self, entry: Entry) -> LabelledTexts:
@@ -149,9 +154,4 @@ class LabelledCorpus(KeptCorpus):
 def split_labels(label: str, separator: str | None) -> tuple[str, ...]:
     """The names of the classes in a cell, cleaned and sorted, each once; one name if there is no separator."""
     names = [label] if separator is None else label.split(separator)
-    return tuple(sorted({clean(name) for name in names} - {""}))
-
-
-def clean(text: str) -> str:
-    """The text in Unicode's composed form (NFC), without white space around it."""
-    return unicodedata.normalize("NFC", text).strip()
+    return tuple(sorted({normalized(name) for name in names} - {""}))

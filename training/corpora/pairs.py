@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Literal, NamedTuple
@@ -13,9 +12,10 @@ import numpy as np
 import pydantic
 from pydantic import Field
 
+from ..run_files import Digest
 from ..storage import Entry, TextsWriter, select
 from .cleaning import CleanPairs
-from .corpus import KeptCorpus, UserPath
+from .corpus import KeptCorpus, UserPath, normalized
 
 UNSPACED = frozenset({"zh", "yue", "ja", "th", "lo", "km", "my"})
 """Languages that are written without spaces between words."""
@@ -78,6 +78,10 @@ class Pairs:
         groups = None if self.groups is None else [self.groups[row] for row in rows.tolist()]
         return Pairs(select(self.sources, rows), select(self.targets, rows), groups)
 
+    def digest(self) -> str:
+        """A hash of all texts."""
+        return str(Digest(text for pair in zip(self.sources, self.targets, strict=True) for text in pair))
+
 
 class PairCorpus(KeptCorpus):
     """Text pairs by split.
@@ -138,7 +142,7 @@ class PairCorpus(KeptCorpus):
 
     def _usable_of(self, rows: Iterable[tuple[str, ...]], dropped: Counter[str]) -> Iterator[tuple[str, ...]]:
         for source, target, *group in rows:
-            source, target = (unicodedata.normalize("NFC", side).strip() for side in (source, target))
+            source, target = normalized(source), normalized(target)
             if not source or not target:
                 dropped["empty"] += 1
             elif max(len(source), len(target)) > self.max_characters:

@@ -9,7 +9,6 @@ import pydantic
 from pydantic import Field
 
 from ..progress import say
-from ..run_files import Digest
 from ..storage import Storage, is_stored, joined, key_of
 from .cmudict import CMUdict
 from .corpus import Corpus, CorpusError
@@ -149,7 +148,7 @@ def _key_of(pairs: Pairs) -> str | None:
     """The hash of what pairs follow from; of texts in memory, that of the texts."""
     if is_stored(pairs.sources):
         return pairs.key
-    return str(Digest(text for pair in zip(pairs.sources, pairs.targets, strict=True) for text in pair))
+    return pairs.digest()
 
 
 def one_or_several(corpora: Any) -> str | None:

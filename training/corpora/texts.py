@@ -17,6 +17,7 @@ import pydantic
 from pydantic import Field
 
 from .. import storage
+from ..run_files import hash_of_file
 from .corpus import Corpus, CorpusError, UserPath, expanded
 from .files import PublicFiles, lines_of
 
@@ -246,7 +247,7 @@ class FileTexts(TextCorpus):
         if sum(file.stat().st_size for file in files) < storage.IN_MEMORY / 8:
             return None  # a .gz grows by up to eight times
         shares = None if split in self._given and split != "train" else [split, self._shares]
-        return storage.key_of([storage.hash_of_file(file) for file in files], shares)
+        return storage.key_of([hash_of_file(file) for file in files], shares)
 
     def _all_files(self, split: str) -> list[Path]:
         paths = map(expanded, getattr(self, split))

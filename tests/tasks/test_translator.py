@@ -439,7 +439,7 @@ class TestPrefixes:
         size = any_translator.beam_size
         assert found["best"].shape == found["best_scores"].shape == (len(TEXTS), size)
         with eagerly():
-            wanted = any_translator._n_best_function(
+            wanted = any_translator._n_best(
                 tf.constant(TEXTS), any_translator.length_penalty, beam_size=size, n_best=size
             )
         np.testing.assert_array_equal(found["best"], wanted["text"])

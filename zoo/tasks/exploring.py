@@ -13,7 +13,7 @@ import tensorflow as tf
 from zoo.decoding import WithMasks, read_heads
 from zoo.models import Masks
 from zoo.tasks.settings import masks_as_strings
-from zoo.tasks.task import SavedTask, as_arrays, string_columns
+from zoo.tasks.task import SavedTask, as_arrays, strings
 
 
 class Explorable(abc.ABC):
@@ -48,8 +48,9 @@ class Explorable(abc.ABC):
         **more: tf.Tensor,
     ) -> dict[str, np.ndarray]:
         """The outputs of a signature for some rows of texts and other strings, and for more tensors of these rows."""
+        tensors = {name: strings([column[row] for row in rows]) for name, column in columns.items()}
         function = functools.partial(self._explore, signature)
-        return as_arrays(function, [texts[row] for row in rows], **string_columns(columns, rows), **more)
+        return as_arrays(function, [texts[row] for row in rows], **tensors, **more)
 
 
 class ExploredTask(SavedTask, Explorable):

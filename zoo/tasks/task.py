@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,11 +26,6 @@ def as_arrays(
 ) -> dict[str, np.ndarray]:
     """The results of a function of texts `(B,)` and other arguments, as arrays."""
     return {name: tensor.numpy() for name, tensor in function(text=strings(texts), **more).items()}
-
-
-def string_columns(columns: Mapping[str, Sequence[str]], rows: Sequence[int]) -> dict[str, tf.Tensor]:
-    """Of each column, which has a text for each row, those of some rows, as a tensor `(B,)`."""
-    return {name: strings([texts[row] for row in rows]) for name, texts in columns.items()}
 
 
 def unpadded(tokens: np.ndarray) -> list[str]:

@@ -333,19 +333,16 @@ class Translator(ExploredTask, TextToText):
         beam_size, n_best = check_beam(beam_size, n_best)
         _check_penalty(length_penalty)
         penalty = tf.constant(length_penalty, tf.float32)
-        return lambda text: self._n_best(text, penalty, beam_size, n_best)
 
-    def _n_best(self, text: tf.Tensor, length_penalty: Any, beam_size: int, n_best: int) -> dict[str, tf.Tensor]:
-        # Traced once for any number of texts, and again only for another beam_size or n_best.
-        function = self._n_best_function.get_concrete_function(
-            _TEXT, tf.TensorSpec([], tf.float32), beam_size=beam_size, n_best=n_best
-        )
-        return function(text, length_penalty)
+        def search(text: tf.Tensor) -> dict[str, tf.Tensor]:
+            # Traced once for any number of texts, and again only for another beam_size or n_best.
+            specs = _TEXT, tf.TensorSpec([], tf.float32)
+            return self._n_best.get_concrete_function(*specs, beam_size=beam_size, n_best=n_best)(text, penalty)
+
+        return search
 
     @tf.function(autograph=False)
-    def _n_best_function(
-        self, text: tf.Tensor, length_penalty: Any, beam_size: int, n_best: int
-    ) -> dict[str, tf.Tensor]:
+    def _n_best(self, text: tf.Tensor, length_penalty: Any, beam_size: int, n_best: int) -> dict[str, tf.Tensor]:
         source = self._source_ids(text)
         ids, scores = self._decode_in_halves(
             source, *self._own_limits_and_penalties(source, length_penalty), beam_size, n_best

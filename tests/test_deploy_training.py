@@ -191,6 +191,7 @@ class TestSlurm:
     def test_each_task_is_a_worker(self, batch):
         code, lines = batch()
         assert code == 0
+        assert "srun --wait=0" in lines, "or the WaitTime of a cluster ends the chief, which works after the others"
         assert [line for line in lines if line.startswith("train")] == [
             "train|--wait|600|my recipe.toml|--out|/shared/runs/mine"
         ] * 6
@@ -208,7 +209,7 @@ class TestSlurm:
         taken = []
         for number, each in enumerate(tasks, job):
             _, lines = batch(SLURM_JOB_ID=str(number), SLURM_NTASKS_PER_NODE=str(each))
-            ports = {int(address.partition(":")[2]) for _, _, address in self.clusters(lines[:2])[0].tasks}
+            ports = {int(address.partition(":")[2]) for _, _, address in self.clusters(lines[:3])[0].tasks}
             assert len(ports) == each
             assert min(ports) >= 20000
             assert max(ports) < 32768, "from there on, Linux gives ports to connections"

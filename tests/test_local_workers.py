@@ -37,7 +37,9 @@ def test_the_gpus_that_the_environment_names(devices, monkeypatch):
 
 
 def test_without_gpus_workers_share_the_cores(devices, monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    """The cores that this process may use, which a scheduler may have taken from a larger machine."""
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(7)), raising=False)
     added = list(local_workers.environments(3))
     assert [each.get("TF_NUM_INTRAOP_THREADS") for each in added] == ["2"] * 3
     assert not any("CUDA_VISIBLE_DEVICES" in each for each in added)

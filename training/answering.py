@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -64,11 +63,6 @@ def answers(
             yield oldest()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def cores() -> int:
-    """The processor's cores that this process may use, as far as the system tells."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def chunks(lines: Iterator[str], size: int, more: More = at_once) -> Iterator[list[str]]:

@@ -30,10 +30,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zoo.atomic import write_whole
+from zoo.local_workers import cores
 from zoo.serving.layout import newest_version
 from zoo.tasks import TRANSLATOR_FOLDER
 
-from .answering import answers, cores
+from .answering import answers
 from .corpora.corpus import expanded, normalized
 from .corpora.pairs import PairCorpus, Pairs
 from .corpora.several_pairs import SeveralPairs

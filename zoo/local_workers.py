@@ -37,6 +37,11 @@ def gpus() -> list[str]:
     return [str(index) for index, _ in enumerate(_DEVICES.glob("nvidia[0-9]*"))]
 
 
+def cores() -> int:
+    """The processor's cores that this process may use, as far as the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def environments(number: int) -> Iterator[dict[str, str]]:
     """What is added to the environment of each worker: the cluster, its own GPU, and its share of the cores."""
     with contextlib.ExitStack() as stack:
@@ -49,7 +54,7 @@ def environments(number: int) -> Iterator[dict[str, str]]:
         if index < len(gpus()):
             added["CUDA_VISIBLE_DEVICES"] = gpus()[index]
         else:  # more threads than cores only wait for each other
-            added["TF_NUM_INTRAOP_THREADS"] = str(max(1, (os.cpu_count() or 1) // number))
+            added["TF_NUM_INTRAOP_THREADS"] = str(max(1, cores() // number))
         yield added
 
 

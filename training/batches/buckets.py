@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..answering import cores
+from zoo.local_workers import cores
+
 from ..storage import Rows, StoredRows
 
 

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from ..answering import cores
+from zoo.local_workers import cores
+
 from .shared import app, check_model, user_errors
 
 

@@ -12,7 +12,9 @@ from typing import Any, BinaryIO
 
 import typer
 
-from ..answering import More, at_once, cores
+from zoo.local_workers import cores
+
+from ..answering import More, at_once
 from ..encoding import refuse_utf_16
 from ..start_tensorflow import import_tensorflow
 from .printing import shortened

@@ -385,7 +385,9 @@ class _AveragedStep:
         self.weight: Callable[[Any], tf.Tensor] = getattr(model, "loss_weight", _rows)
         self.compute = self.gradients
         if not model.run_eagerly:
-            self.compute = tf.function(self.gradients, jit_compile=model.jit_compile, reduce_retracing=True)
+            # Without AutoGraph, as Keras runs a step of one worker; to convert the code of the step takes longer.
+            compiled = model.jit_compile
+            self.compute = tf.function(self.gradients, jit_compile=compiled, reduce_retracing=True, autograph=False)
         self.variables: list[Any] = []
 
     def gradients(self, data: Any) -> tuple[list[tf.Tensor], tf.Tensor, Any]:

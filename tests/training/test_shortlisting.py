@@ -71,6 +71,7 @@ def test_what_it_changes_is_counted_on_texts_that_it_has_not_learnt_from(transla
     assert len(learnt_from) == 29 and {texts[0], texts[-2]} <= set(learnt_from)
 
 
+@pytest.mark.long  # as all tests with `listed`, which takes seconds
 def test_settings_stay_and_a_new_model_or_setting_keeps_the_shortlist(translator, listed):
     for name in Translator.SETTINGS:
         assert getattr(listed, name) == getattr(translator, name)

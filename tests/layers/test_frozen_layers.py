@@ -1,6 +1,10 @@
-"""A frozen layer keeps all its weights, also those of the layers inside it: as it is, and after a `.keras` file."""
+"""A frozen layer keeps all its weights, also those of the layers inside it: as it is, and after a `.keras` file.
+
+So do single layers inside, and what else is changed in them.
+"""
 
 import keras
+import numpy as np
 import pytest
 
 import zoo.layers
@@ -83,6 +87,28 @@ def test_the_flag_of_a_layer_is_that_of_all_layers_inside(kind):
             inner.trainable = not value
         layer.trainable = value
         assert len([weight for weight in layer.weights if weight.trainable]) == number * value
+
+
+def test_what_is_changed_inside_a_layer_is_saved(tmp_path):
+    """Frozen, quantised and LoRA layers inside others, one and two levels down; also in a clone."""
+    inputs = [keras.Input((3, 6)), keras.Input((5, 2)), keras.Input((4,))]
+    transformer, decoder = TransformerDecoderLayer(3, 4), AttentionDecoder(4, AdditiveAttention(3))
+    model = keras.Model(inputs, decoder(transformer(inputs[0], inputs[1]), [inputs[2]], inputs[1])[0])
+    transformer.memory_attention.key_dense.trainable = False
+    decoder.attention.trainable = False
+    transformer.feed_forward.input_projection.quantize("int8")
+    query = transformer.self_attention.query_dense
+    query.enable_lora(2, lora_alpha=3)
+    query.lora_kernel_b.assign(np.ones(query.lora_kernel_b.shape))
+    arrays = [np.random.default_rng(0).normal(size=(2, *each.shape[1:])).astype("float32") for each in inputs]
+    model.save(tmp_path / "model.keras")
+    loaded, clone = keras.models.load_model(tmp_path / "model.keras"), keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    for each in (loaded, clone):
+        np.testing.assert_allclose(each(arrays), model(arrays), rtol=1e-5, atol=1e-5)
+        found, expected = ([(weight.name, weight.shape) for weight in m.trainable_weights] for m in (each, model))
+        assert found == expected
+        assert each.get_layer(transformer.name).self_attention.query_dense.lora_alpha == 3
 
 
 def test_every_layer_with_weights_is_here():

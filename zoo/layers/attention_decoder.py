@@ -9,7 +9,7 @@ from zoo.layers.checks import check_built, check_positive, check_width
 from zoo.layers.functions.axes import token_mask
 from zoo.layers.functions.recurrence import recur
 from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, scores_dtype
-from zoo.layers.outer_layer import OuterLayer, keep_frozen
+from zoo.layers.outer_layer import OuterLayer, keep_states
 from zoo.layers.recurrent_cells import make_cell
 from zoo.layers.scored_attention import ScoredAttention
 
@@ -103,7 +103,7 @@ class AttentionDecoder(OuterLayer):
             # By a symbolic call: a score of the user's own may leave `build` to Keras, which then takes one shape only.
             query, value = (keras.KerasTensor((None, None, width)) for width in (self.units, memory_width))
             self.attention(query, value)
-        keep_frozen(self)
+        keep_states(self)
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Any:
         """What every step needs of the memory, computed once for each source.

@@ -10,7 +10,7 @@ from zoo.layers.functions.axes import token_mask
 from zoo.layers.functions.recurrence import recur
 from zoo.layers.functions.tensors import Shape, Tensor
 from zoo.layers.masked_layer import MaskedLayer
-from zoo.layers.outer_layer import keep_frozen
+from zoo.layers.outer_layer import keep_states
 from zoo.layers.recurrent_cells import make_cell
 
 
@@ -66,7 +66,7 @@ class BidirectionalEncoder(MaskedLayer):
         """Creates both cells' weights for inputs of width D."""
         for cell in (self.forward_cell, self.backward_cell):
             cell.build((None, inputs_shape[-1]))
-        keep_frozen(self)
+        keep_states(self)
 
     def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> tuple[Any, Any, Any]:
         """Reads the inputs both ways; see the class."""

@@ -8,7 +8,7 @@ import keras
 from zoo.layers.checks import check_positive, check_rate
 from zoo.layers.dropout import Dropout
 from zoo.layers.functions.tensors import Shape, Tensor
-from zoo.layers.outer_layer import OuterLayer, keep_frozen
+from zoo.layers.outer_layer import OuterLayer, keep_states
 from zoo.layers.projection import Projection
 
 # Registered, so that a layer which holds one of these functions can be cloned and saved.
@@ -135,7 +135,7 @@ class FeedForward(OuterLayer):
             self.gate_projection = self._projection("gate", inputs_shape, self.units)
         self.output_projection = self._projection("output", inner, inputs_shape[-1])
         self._dropout_layer = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
-        keep_frozen(self)
+        keep_states(self)
 
     def _projection(self, name: str, inputs_shape: Shape, units: int) -> Projection:
         options = dict(kernel_initializer=self.kernel_initializer, dtype=self.dtype_policy, name=name)

@@ -9,7 +9,7 @@ from keras import ops
 from zoo.layers.checks import check_positive, check_rate, check_width
 from zoo.layers.dropout import Dropout
 from zoo.layers.functions.tensors import Shape, Tensor, attached_mask
-from zoo.layers.outer_layer import OuterLayer, keep_frozen
+from zoo.layers.outer_layer import OuterLayer, keep_states
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -57,7 +57,7 @@ class MaxoutReadout(OuterLayer):
         if not isinstance(input_shapes[0], (list, tuple)):
             _refuse_one(input_shapes)
         self.dense.build((*input_shapes[0][:-1], sum(check_width("inputs", shape) for shape in input_shapes)))
-        keep_frozen(self)
+        keep_states(self)
 
     def call(self, inputs: Any, training: bool | None = False) -> Tensor:
         """Concatenate, project, take the larger of each pair."""

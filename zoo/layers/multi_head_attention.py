@@ -13,7 +13,7 @@ from zoo.layers.functions.masks import AttentionMask, both
 from zoo.layers.functions.random import DropoutMask
 from zoo.layers.functions.scaled_dot_product_attention import attention, attention_with_weights
 from zoo.layers.functions.tensors import Shape, Tensor, heads_first, positions_first, scores_dtype
-from zoo.layers.outer_layer import OuterLayer, keep_frozen
+from zoo.layers.outer_layer import OuterLayer, keep_states
 from zoo.layers.projection import Projection
 
 Cache = tuple[Tensor, Tensor]  # keys `(B, G, S, key_dim)` and values `(B, G, S, value_dim)`
@@ -219,7 +219,7 @@ class MultiHeadAttention(OuterLayer):
             self._query_norm, self._key_norm = (self._norm(name) for name in ("query_norm", "key_norm"))
         if self.rotary_embedding is not None and not self.rotary_embedding.built:
             self.rotary_embedding.build((*query_shape[:-1], self.num_heads, self.key_dim))
-        keep_frozen(self)
+        keep_states(self)
 
     def _projection(self, name: str, contracted: int, output_shape: Shape, activation: Any = None) -> Projection:
         use_bias = self.use_bias

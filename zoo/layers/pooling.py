@@ -9,7 +9,7 @@ from zoo.layers.checks import check_choice, check_positive
 from zoo.layers.functions.axes import token_mask
 from zoo.layers.functions.masks import masked_softmax
 from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32, scores_dtype
-from zoo.layers.outer_layer import OuterLayer, keep_frozen
+from zoo.layers.outer_layer import OuterLayer, keep_states
 from zoo.layers.projection import Projection
 
 
@@ -139,7 +139,7 @@ class AttentionPooling(_Pooling):
         options["dtype"] = scores_dtype(self.compute_dtype)
         self.score = Projection(1, (1,), use_bias=False, name="score", **options)
         self.score.build((*inputs_shape[:-1], self.units))
-        keep_frozen(self)
+        keep_states(self)
 
     def call(self, inputs: Tensor, mask: Tensor | None = None, return_attention_scores: bool = False) -> Any:
         """The weighted sum; see the class."""

@@ -9,7 +9,7 @@ from zoo.layers.checks import check_positive
 from zoo.layers.functions.masks import masked_softmax, pairs_mask, tokens_mask, weights_spec
 from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32
 from zoo.layers.masked_layer import MaskedLayer
-from zoo.layers.outer_layer import keep_frozen
+from zoo.layers.outer_layer import keep_states
 from zoo.layers.projection import Projection
 
 
@@ -68,7 +68,7 @@ class SelfAttention(MaskedLayer):
     def build(self, inputs_shape: Shape, mask_shape: Shape | None = None) -> None:
         """Creates W_q, W_k and W_v, each `(D, units)`, and the biases."""
         self.query, self.key, self.value = (self._projection(name, inputs_shape) for name in ("query", "key", "value"))
-        keep_frozen(self)
+        keep_states(self)
 
     def _projection(self, name: str, inputs_shape: Shape) -> Projection:
         options = dict(kernel_initializer=self.kernel_initializer, dtype=self.dtype_policy, name=name)

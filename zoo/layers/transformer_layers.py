@@ -20,7 +20,7 @@ from zoo.layers.functions.axes import token_mask
 from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, scores_dtype, without_mask
 from zoo.layers.masked_layer import MaskedLayer
 from zoo.layers.multi_head_attention import MultiHeadAttention
-from zoo.layers.outer_layer import OuterLayer, keep_frozen
+from zoo.layers.outer_layer import OuterLayer, keep_states
 
 NORMALIZATIONS = {"layer": keras.layers.LayerNormalization, "rms": keras.layers.RMSNormalization}
 
@@ -121,7 +121,7 @@ class TransformerLayer(OuterLayer):
         self.feed_forward.build(inputs_shape)
         self.feed_forward_norm = self._norm("feed_forward_norm", inputs_shape)
         self._dropout_layer = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
-        keep_frozen(self)
+        keep_states(self)
 
     def _seed(self, number: int) -> int | None:
         """Another seed for every part, since equal seeds draw the same dropout mask; None for None."""
@@ -385,7 +385,7 @@ class TransformerDecoderLayer(TransformerLayer):
             self.memory_attention = self._attention("memory_attention", inputs_shape[-1], seed=self._seed(3))
             self.memory_attention.build(inputs_shape, memory_shape)
             self.memory_attention_norm = self._norm("memory_attention_norm", inputs_shape)
-            keep_frozen(self)
+            keep_states(self)
 
     def _check_memory(self, memory: Tensor) -> None:
         if self.cross_attention and memory is None:

@@ -11,7 +11,7 @@ from keras import KerasTensor, ops
 
 from zoo.layers.checks import check_choice
 from zoo.layers.functions.tensors import Shape
-from zoo.layers.outer_layer import keep_frozen, pass_on_trainable
+from zoo.layers.outer_layer import keep_states, pass_on_trainable, restore_states, states_of
 
 NEVER = -1e9  # the bias of an id that is never predicted
 
@@ -67,7 +67,7 @@ class FunctionalModel(keras.Model):
         object.__setattr__(self, "_has_graph", True)
         super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
         self.dtype_policy = policy
-        keep_frozen(self)
+        keep_states(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Layers set before the graph exists are plain attributes: the graph tracks them, in the order of their use,
@@ -100,9 +100,7 @@ class FunctionalModel(keras.Model):
             name: keras.saving.serialize_keras_object(value) if callable(value) else value
             for name, value in config.items()
         }
-        states = {
-            path: state for path, layer in self._inner_layers().items() if (state := _state_of(layer, self.trainable))
-        }
+        states = states_of(self._inner_layers(), self.trainable)
         return {**config, "layer_states": states} if states else config
 
     @classmethod
@@ -112,9 +110,7 @@ class FunctionalModel(keras.Model):
         states = config.pop("layer_states", {})
         model = cls(**config)
         if states:
-            # Outer layers first: `trainable` also sets the layers inside.
-            for path, layer in model._inner_layers().items():
-                _restore(layer, states.get(path, {}), model.trainable)
+            restore_states(model._inner_layers(), states, model.trainable)
         return model
 
     def _inner_layers(self) -> dict[str, keras.layers.Layer]:
@@ -178,26 +174,6 @@ def _unnamed(model: type[FunctionalModel]) -> str | None:
                 "configuration. Name every argument, or write a `get_config`."
             )
     return None
-
-
-def _state_of(layer: Any, trainable: bool) -> Any:
-    """How the layer differs from one of a new model with this `trainable`: a dict, empty if it does not differ."""
-    state = {}
-    if layer.trainable != trainable:
-        state["trainable"] = layer.trainable
-    if layer.quantization_mode is not None:
-        state["dtype"] = keras.dtype_policies.serialize(layer.dtype_policy)
-    if getattr(layer, "lora_rank", None):
-        state["lora_rank"], state["lora_alpha"] = layer.lora_rank, layer.lora_alpha
-    return state
-
-
-def _restore(layer: Any, state: Any, trainable: bool) -> None:
-    layer.trainable = state.get("trainable", trainable)
-    if "dtype" in state:
-        layer.dtype_policy = state["dtype"]  # quantises a built layer
-    if "lora_rank" in state and not layer.lora_enabled:  # an encoder inside a head has its own configuration too
-        layer.enable_lora(state["lora_rank"], lora_alpha=state.get("lora_alpha"))  # 0.1 kept no alpha
 
 
 def check_ties(ties: str, source_vocabulary_size: int, target_vocabulary_size: int) -> str:

@@ -250,7 +250,7 @@ def test_pairs_whose_texts_are_of_one_kind(write, tmp_path):
     indirect=["write"],
 )
 def test_sentence_transformers(write, tmp_path, mode, normalize):
-    """Its pooling, written out: the library itself would bring half a dozen packages."""
+    """Its pooling, written out: the library itself would bring half a dozen packages. It strips each text."""
     model, tokenizer = write("Model")
     kinds = ["Transformer", "Pooling", "Normalize"][: 3 if normalize else 2]
     modules = [
@@ -269,7 +269,7 @@ def test_sentence_transformers(write, tmp_path, mode, normalize):
         "max_tokens": lambda: hidden.masked_fill(mask == 0, -1e9).max(1).values,
     }[mode]()
     expected = pooled / pooled.norm(dim=1, keepdim=True) if normalize else pooled
-    np.testing.assert_allclose(zoo.load(tmp_path)(TEXTS), expected, atol=1e-4)
+    np.testing.assert_allclose(zoo.load(tmp_path)([f"\n {text}\u3000\t" for text in TEXTS]), expected, atol=1e-4)
 
 
 # A real model.

@@ -150,7 +150,9 @@ def _of_byte_pairs(path: pathlib.Path, size: int) -> _Vocabulary:
     mask = special.names.get("mask_token", "<mask>")
     if separators is None:
         warnings.warn(f"{path}: {OTHER_PAIRS}", stacklevel=5)
-    tokenizer = read_tokenizer(path, {*pieces, mask}, size, mask_token=mask, pair_separators=separators or 2)
+    options: dict[str, Any] = {"mask_token": mask, "pair_separators": separators or 2}
+    options["strip"] = (path / MODULES_FILE).is_file()  # of BERT, all tokenizers leave white space out
+    tokenizer = read_tokenizer(path, {*pieces, mask}, size, **options)
     _check_size(path, tokenizer.size - FIRST, size)
     try:
         copied = [tokenizer.id_of(piece) for piece in pieces]

@@ -24,7 +24,7 @@ from zoo.text.pair_tokenizer import (
     visible,
     whole_words,
 )
-from zoo.text.tokenizer import FIRST, to_learn_from, valid_utf8, whole_number
+from zoo.text.tokenizer import FIRST, strip, to_learn_from, valid_utf8, whole_number
 from zoo.text.vocabulary import pieces_in_order
 from zoo.text.words import GPT_2, check_patterns, split_into_words
 
@@ -62,7 +62,8 @@ class BytePairTokenizer(PairTokenizer):
     A text is cut into words, a word into its bytes, and pairs of neighbours are merged as learnt: a frequent word is
     one piece, and every text has pieces. The vocabulary is learnt with the `tokenizers` library, and the graph gives
     the same ids as the library for every text (`byte_pair_graph` explains how). `detokenize` is the exact inverse of
-    `tokenize`, except for what the arguments change: `lowercase`, `nfc`, `add_prefix_space`, bytes that are missing.
+    `tokenize`, except for what the arguments change: `lowercase`, `nfc`, `add_prefix_space`, `strip`, bytes that are
+    missing.
 
     Ids 0 to 3 are padding, unknown, start and end; the piece `vocabulary[i]` has the id `i + 4`, also in an imported
     vocabulary: id i of GPT-2 is id `i + 4` here, and row i of its embedding belongs into row `i + 4`. GPT-2 has one
@@ -108,6 +109,7 @@ class BytePairTokenizer(PairTokenizer):
             matched in a text as they are. Special ones are matched only if `tokenize` is asked to.
         mask_token: the piece of `mask_id`, a special added token; None for none.
         pair_separators: how many end ids stand between the texts of a pair.
+        strip: whether white space around a text is left out, as sentence-transformers does.
 
     Raises:
         ValueError: a piece is empty, repeated or not in the alphabet; a byte is missing; a merge is malformed or
@@ -130,6 +132,7 @@ class BytePairTokenizer(PairTokenizer):
         added_tokens: Iterable[Mapping[str, Any]] = (),
         mask_token: str | None = None,
         pair_separators: int = 1,
+        strip: bool = False,
     ):
         vocabulary, merges, patterns = list(vocabulary), list(merges), list(patterns)
         added = checked_added_tokens(added_tokens, vocabulary)
@@ -171,12 +174,13 @@ class BytePairTokenizer(PairTokenizer):
                 "added_tokens": [dataclasses.asdict(token) for token in added.values()],
                 "mask_token": mask_token,
                 "pair_separators": pair_separators,
+                "strip": strip,
             }
         )
         self.pair_separators = pair_separators
         self.lowercase, self.nfc = lowercase, nfc
         self._patterns, self._individual_digits = tuple(patterns), individual_digits
-        self._add_prefix_space = add_prefix_space
+        self._add_prefix_space, self._strip = add_prefix_space, strip
         self._lowercase = Lowercase() if lowercase else None
         self._nfc = Nfc() if nfc else None
         ids = {piece: i for i, piece in enumerate(vocabulary, start=FIRST)}
@@ -268,6 +272,11 @@ class BytePairTokenizer(PairTokenizer):
         vocabulary = pieces_in_order(ids, str(vocab_json))
         lines = pathlib.Path(merges_txt).read_text(encoding="utf-8").splitlines()
         return cls(vocabulary, [line for line in lines if line and not line.startswith("#version")])
+
+    def _words_of(
+        self, texts: tf.Tensor, special_tokens: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        return super()._words_of(strip(valid_utf8(texts)) if self._strip else texts, special_tokens)
 
     def _normalized(self, texts: tf.Tensor) -> tf.Tensor:
         texts = texts if self._nfc is None else self._nfc(texts)

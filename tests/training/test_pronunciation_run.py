@@ -23,6 +23,7 @@ SMALL = (
     "model.dropout=0.0",
     "model.annotation_dropout=0.0",
     "training.batch_size=32",
+    "training.buckets=1",
     "training.epochs=15",
     "training.learning_rate=1e-2",
     "training.warmup_steps=10",

@@ -343,6 +343,10 @@ class TestFaults:
         ("changes", "message"),
         [
             ({"model_type": "t5"}, r"model_type is 't5'; only marian, bert, .*, qwen3 can be read\.$"),
+            (
+                {"architectures": ["GPT2ForSequenceClassification"]},
+                r"architectures is \['GPT2ForSeq.*fication'\]; only language models, .* can be read\.$",
+            ),
             ({"add_cross_attention": True}, "add_cross_attention is True; only False can be read"),
             ({"layer_norm_epsilon": "1"}, r"layer_norm_epsilon is '1', and must be a number above 0\.$"),
             ({"n_head": 0}, r"n_head is 0, and must be a whole number above 0\.$"),

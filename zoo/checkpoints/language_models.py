@@ -63,6 +63,7 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
     if (path / MODULES_FILE).is_file():
         raise ValueError(f"{path} has a {MODULES_FILE}, so it is an embedder; of language models these cannot be read.")
     config.only(is_causal=True)
+    _check_task(config)
     arguments, size = family.arguments(config), config.whole("vocab_size")
     special = read_special_tokens(path)
     tokenizer = read_tokenizer(path, {DEFAULT_END}, size)
@@ -99,6 +100,13 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
         raise ValueError(f"{config.file} asks for a model that cannot be built: {error}") from None
     assign(model, tensors, stored, path)
     return TextGenerator(model, tokenizer, add_start=add_start)
+
+
+def _check_task(config: Config) -> None:
+    """Refuses a model with the head of another task, such as GPT2ForSequenceClassification."""
+    names = config.get("architectures") or []
+    if isinstance(names, list) and any("For" in str(name) and not str(name).endswith("ForCausalLM") for name in names):
+        raise config.wrong("architectures", "only language models, such as those that end in ForCausalLM, can be read")
 
 
 def end_piece(generator: TextGenerator) -> str | None:

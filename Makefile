@@ -35,7 +35,7 @@ test-peers: .venv/ready-peers
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers
 
 test-torch: .venv/ready-peers
-	KERAS_BACKEND=torch $(BIN)/python -m pytest tests/layers/test_any_backend.py
+	KERAS_BACKEND=torch $(BIN)/python -m pytest tests/layers/test_any_backend.py tests/layers/test_frozen_layers.py
 
 test-browser: .venv/ready-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[browser]"

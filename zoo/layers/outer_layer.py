@@ -24,7 +24,7 @@ class OuterLayer(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of every layer, and under `layer_states` what was changed in single layers inside."""
-        states = states_of(_inner_layers(self), self.trainable)
+        states = states_of(_inner_layers(self), self.trainable) if self.built else self._layer_states
         return {**super().get_config(), **({"layer_states": states} if states else {})}
 
 
@@ -46,8 +46,7 @@ def keep_states(layer: keras.layers.Layer) -> None:
     loaded, because the file keeps the flag of the outer layer alone.
     """
     if not layer.trainable:
-        layer.trainable = True  # TensorFlow's `__setattr__` does nothing where an attribute has the value already
-        layer.trainable = False
+        pass_on_trainable(layer)
     if states := getattr(layer, "_layer_states", None):
         restore_states(_inner_layers(layer), states, layer.trainable)
 
@@ -78,7 +77,9 @@ def restore_states(layers: dict[str, Any], states: dict[str, Any], trainable: bo
     """
     for name, layer in layers.items():
         state = states.get(name, {})
-        layer.trainable = state.get("trainable", trainable)
+        flag = state.get("trainable", trainable)
+        if layer.trainable != flag:  # to set it again would also train the kernel that LoRA has frozen
+            layer.trainable = flag
         if "dtype" in state:
             layer.dtype_policy = state["dtype"]  # quantises a built layer
         if "lora_rank" in state and not layer.lora_enabled:  # an encoder inside a head has its own configuration too

@@ -95,7 +95,7 @@ def _exchanged(layer: Any) -> Any:
 
 
 def _copy_states(old: Any, new: Any) -> None:
-    """LoRA and frozen layers, as the old layer has them: its configuration does not say so of the layers inside it."""
+    """LoRA and frozen layers, as the old layer has them; of those inside, only a layer of the zoo keeps them itself."""
     before, after = list(old._flatten_layers()), list(new._flatten_layers())
     if type(old) is type(new) and len(before) == len(after):
         pairs = list(zip(before, after, strict=True))

@@ -344,7 +344,7 @@ def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str, work
 
 def _prepared(recipe: Recipe, workers: Workers) -> Prepared:
     if isinstance(recipe, TranslatorRecipe):
-        return translation.prepare(recipe, workers)  # they share the work of a teacher
+        return translation.prepare(recipe, workers=workers)  # they share the work of a teacher
     return _PROCEDURES[type(recipe)].prepare(recipe)
 
 

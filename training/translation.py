@@ -38,24 +38,30 @@ __all__ = ["SAVED_IN", "card", "prepare", "score"]
 _FAMILIES: dict[str, Any] = {"rnn_seq2seq": RNNSeq2Seq, "transformer": Transformer}
 
 
-def prepare(recipe: TranslatorRecipe, workers: Workers | None = None) -> Prepared:
+def prepare(
+    recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None, workers: Workers | None = None
+) -> Prepared:
     """Reads the corpus, learns the tokenizers, builds the model and makes batches.
 
     Where the corpus has a teacher, it first translates the sources, see `distillation`.
 
     Args:
         recipe: what to train.
+        pairs: pairs to train on and pairs to choose the best epoch by, in place of those of the recipe's corpus.
         workers: who train it together; they share the work of a teacher.
 
     Raises:
         CorpusError: the corpus cannot be read, or lacks a training or validation split.
         RecipeError: the recipe does not fit the pairs, for example if all are longer than its lengths.
     """
-    read, validation = recipe.corpus.read("train"), recipe.corpus.read("validation")
-    train = taught(recipe.corpus, read, workers or Workers())
+    if pairs is None:
+        read, validation = recipe.corpus.read("train"), recipe.corpus.read("validation")
+        train = taught(recipe.corpus, read, workers or Workers())
+    else:
+        (train, validation), read = pairs, pairs[0]
     say(f"{len(train):,} {'pair' if len(train) == 1 else 'pairs'} to train on, {len(validation):,} to validate with")
     is_default = recipe.model_fields_set.isdisjoint({"model", "tokenizer"})
-    if is_default and recipe.corpus.metric("validation") == "bleu":
+    if is_default and pairs is None and recipe.corpus.metric("validation") == "bleu":
         say(
             "the default model reads characters and suits words, names and dates; for sentences see 'Sentences' in "
             "docs/own_data.md"

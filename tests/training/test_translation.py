@@ -29,10 +29,9 @@ def test_that_the_default_model_is_not_for_sentences(tmp_path, monkeypatch, caps
 
 
 @pytest.mark.parametrize(("epochs", "rows"), [(2, 6), (3, 2)])
-def test_a_stage_after_the_last_epoch_does_not_count(monkeypatch, epochs, rows):
+def test_a_stage_after_the_last_epoch_does_not_count(epochs, rows):
     """The first corpus is trained on in two epochs only; the other one has two pairs."""
     texts = [f"{number}" for number in range(6)]
-    splits = {"train": Pairs(texts, texts, parts=[Part(4, 1.0, 2), Part(2, 1.0)]), "validation": Pairs(texts, texts)}
+    train, validation = Pairs(texts, texts, parts=[Part(4, 1.0, 2), Part(2, 1.0)]), Pairs(texts, texts)
     recipe = read_recipe("dates", [f"training.epochs={epochs}", "training.batch_size=8", "model.units=4"])
-    monkeypatch.setattr(type(recipe.corpus), "read", lambda corpus, split: splits[split])
-    assert translation.prepare(recipe).fewest_rows == rows
+    assert translation.prepare(recipe, (train, validation)).fewest_rows == rows

@@ -8,7 +8,7 @@ import pathlib
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -19,9 +19,6 @@ from zoo.tasks import CLASSIFIER_FOLDER, EMBEDDER_FOLDER, FILLER_FOLDER, GENERAT
 
 from ..run_files import RECIPE_FILE
 from ..start_tensorflow import import_tensorflow
-
-if TYPE_CHECKING:
-    pass
 
 
 class _Flags:

@@ -56,9 +56,9 @@ class Explorable(abc.ABC):
 class ExploredTask(SavedTask, Explorable):
     """A task with the signatures of `EXPLORE`, of a Keras model. A subclass gives their functions."""
 
+    @abc.abstractmethod
     def _explore_functions(self) -> dict[str, tuple[Callable[..., dict[str, tf.Tensor]], list[tf.TensorSpec]]]:
         """The function of each signature of `EXPLORE`, and its inputs without `hidden` and `heads`."""
-        raise NotImplementedError
 
     @functools.cached_property
     def _exploring(self) -> dict[str, Any]:

@@ -14,7 +14,9 @@ from zoo_training.schema.recipe import read_recipe
 
 import zoo
 from zoo.checkpoints import encoders
+from zoo.checkpoints.hugging_face import Tensor, check_tensors
 from zoo.checkpoints.loading import load_checkpoint
+from zoo.checkpoints.pytorch_file import StoredArray
 from zoo.text import BytePairTokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b"]
@@ -89,6 +91,22 @@ def test_a_training_starts_from_it(folder, tmp_path):
     for one, other in zip(prepared.model.encoder.get_weights(), zoo.load(folder).encoder.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
     assert prepared.task.labels == ["1", "2", "3"]
+
+
+def test_an_endless_list_of_tensors(tmp_path):
+    """As by `num_hidden_layers: 1000000000`. A few more or fewer layers are all compared."""
+
+    def layers(number):
+        for layer in range(number):
+            assert layer < 100, "it goes through all"
+            yield Tensor(f"layer.{layer}", (2,), None)
+        yield Tensor("head", (2,), None)
+
+    stored = {name: StoredArray((2,), None) for name in ("layer.0", "head")}
+    with pytest.raises(ValueError, match=r"lack layer\.1, layer\.2, layer\.3 and others\.$"):
+        check_tensors(tmp_path, stored, layers(10**9))
+    with pytest.raises(ValueError, match=r"lack layer\.1\.$"):
+        check_tensors(tmp_path, stored, layers(2))
 
 
 @pytest.mark.parametrize(

@@ -257,6 +257,10 @@ class TestRefusals:
         generator = zoo.TextGenerator(GPT(letters.size, **SMALL_GPT), letters)
         with pytest.raises(ValueError, match="tokenizer is a CharacterTokenizer; a GPT-2 checkpoint has byte pairs"):
             save_checkpoint(generator, tmp_path / "model")
+        strips = BytePairTokenizer(**{**BytePairTokenizer.learn(TEXTS, 262).get_config(), "strip": True})
+        generator = zoo.TextGenerator(GPT(strips.size, **SMALL_GPT), strips)
+        with pytest.raises(ValueError, match="The tokenizer has strip=True, which the importer of a"):
+            save_checkpoint(generator, tmp_path / "model")
         translator = zoo.Translator(Transformer(pieces.size, letters.size, **SMALL), pieces, letters)
         with pytest.raises(ValueError, match="target_tokenizer is a CharacterTokenizer; a Marian checkpoint has Sent"):
             save_checkpoint(translator, tmp_path / "model")

@@ -33,7 +33,8 @@ def write_tokenizer(
         max_length: the most tokens that the model reads at once; None for no limit.
 
     Raises:
-        ValueError: the tokenizer adds a space before a text in a way that the library does not have.
+        ValueError: the tokenizer adds a space before a text in a way that the library does not have, or it leaves out
+            white space around a text.
     """
     made = tokenizer.get_config()
     ids = {piece: id_ for id_, piece in enumerate(vocabulary)}
@@ -71,6 +72,8 @@ def write_tokenizer(
 
 
 def _normalizers(made: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    if made["strip"]:
+        raise ValueError("The tokenizer has strip=True, which the importer of a language model does not read.")
     if made["nfc"]:
         yield {"type": "NFC"}
     if made["lowercase"]:

@@ -13,6 +13,7 @@ from zoo_training import language_modelling, translation
 from zoo_training.corpora.corpus import CorpusError
 from zoo_training.fitting.fit import fit
 from zoo_training.run import Run
+from zoo_training.run_files import CHECKPOINT_FILE
 from zoo_training.schema.recipe import RecipeError, read_recipe
 
 import zoo
@@ -152,6 +153,7 @@ class TestTraining:
 
         short = recipe(workplace, "model.dropout=0.1", "training.jit_compile=true")
         alone = fit(short, language_modelling.prepare(short), tmp_path / "alone", [CopyAt50()])
+        assert (tmp_path / "stopped" / CHECKPOINT_FILE).is_file()
         resumed = fit(short, language_modelling.prepare(short), tmp_path / "stopped")
         assert len(alone.history) == 3 and resumed.history == alone.history
         for ours, theirs in zip(resumed.task.model.get_weights(), alone.task.model.get_weights(), strict=True):

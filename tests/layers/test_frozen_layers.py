@@ -114,6 +114,17 @@ def test_what_is_changed_inside_a_layer_is_saved(tmp_path):
     assert TransformerDecoderLayer.from_config(config).get_config() == config  # also of a layer without weights
 
 
+def test_a_frozen_layer_of_which_lora_alone_is_trained(tmp_path):
+    inputs = [keras.Input((3, 6)), keras.Input((5, 2))]
+    layer = TransformerDecoderLayer(3, 4, trainable=False)
+    model = keras.Model(inputs, layer(*inputs))
+    layer.self_attention.query_dense.trainable = True
+    layer.self_attention.query_dense.enable_lora(2)
+    model.save(tmp_path / "model.keras")
+    for each in (model, keras.models.load_model(tmp_path / "model.keras")):
+        assert [weight.name for weight in each.trainable_weights] == ["bias", "lora_kernel_a", "lora_kernel_b"]
+
+
 def test_every_layer_with_weights_is_here():
     without = {"Dropout", "RotaryEmbedding", "SequencePooling", "SimpleSelfAttention", "SinusoidalPositionalEncoding"}
     classes = {name for name in zoo.layers.__all__ if isinstance(getattr(zoo.layers, name), type)}

@@ -39,7 +39,9 @@ def pass_on_trainable(layer: keras.layers.Layer) -> None:
 
 
 def keep_states(layer: keras.layers.Layer) -> None:
-    """Freezes the layers inside a frozen layer; changes single ones as the configuration says. For the end of `build`.
+    """Freezes the layers inside a frozen layer; changes single ones as the configuration says.
+
+    Call it once, at the end of `build`: to set `trainable` again would also train the kernels that LoRA has frozen.
 
     Setting `trainable` reaches only the layers that exist at that moment. Without this, `Layer(..., trainable=False)`
     freezes nothing that its constructor or `build` makes, and a frozen layer trains again after its `.keras` file is

@@ -107,6 +107,10 @@ class TransformerLayer(OuterLayer):
 
     def build(self, inputs_shape: Shape) -> None:
         """Creates the self-attention, the feed-forward network and their normalisations."""
+        self._build_parts(inputs_shape)
+        keep_states(self)
+
+    def _build_parts(self, inputs_shape: Shape) -> None:
         self.self_attention = self._attention(
             "self_attention",
             check_width("inputs", inputs_shape),
@@ -121,7 +125,6 @@ class TransformerLayer(OuterLayer):
         self.feed_forward.build(inputs_shape)
         self.feed_forward_norm = self._norm("feed_forward_norm", inputs_shape)
         self._dropout_layer = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
-        keep_states(self)
 
     def _seed(self, number: int) -> int | None:
         """Another seed for every part, since equal seeds draw the same dropout mask; None for None."""
@@ -380,12 +383,12 @@ class TransformerDecoderLayer(TransformerLayer):
     def build(self, inputs_shape: Shape, memory_shape: Any = None) -> None:
         """Creates the attentions, the feed-forward network and their normalisations."""
         self._check_memory(memory_shape)
-        super().build(inputs_shape)
+        self._build_parts(inputs_shape)
         if self.cross_attention:
             self.memory_attention = self._attention("memory_attention", inputs_shape[-1], seed=self._seed(3))
             self.memory_attention.build(inputs_shape, memory_shape)
             self.memory_attention_norm = self._norm("memory_attention_norm", inputs_shape)
-            keep_states(self)
+        keep_states(self)
 
     def _check_memory(self, memory: Tensor) -> None:
         if self.cross_attention and memory is None:

@@ -8,6 +8,8 @@ import keras
 class OuterLayer(keras.layers.Layer):
     """A layer with other layers inside: setting its `trainable` sets that of all of them.
 
+    A subclass calls `keep_states` at the end of `build`.
+
     Args:
         layer_states: what was changed in single layers inside, from `get_config`; None for nothing.
         **kwargs: the arguments of every Keras layer.
@@ -15,6 +17,7 @@ class OuterLayer(keras.layers.Layer):
 
     def __init__(self, *, layer_states: dict[str, Any] | None = None, **kwargs: Any):
         super().__init__(**kwargs)
+        self._layer_states: dict[str, Any]
         object.__setattr__(self, "_layer_states", layer_states or {})  # not tracked as a part of the layer
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -38,19 +41,19 @@ def pass_on_trainable(layer: keras.layers.Layer) -> None:
         inner.trainable = layer.trainable
 
 
-def keep_states(layer: keras.layers.Layer) -> None:
+def keep_states(layer: OuterLayer) -> None:
     """Freezes the layers inside a frozen layer; changes single ones as the configuration says.
 
     Call it once, at the end of `build`: to set `trainable` again would also train the kernels that LoRA has frozen.
 
     Setting `trainable` reaches only the layers that exist at that moment. Without this, `Layer(..., trainable=False)`
     freezes nothing that its constructor or `build` makes, and a frozen layer trains again after its `.keras` file is
-    loaded, because the file keeps the flag of the outer layer alone.
+    loaded.
     """
     if not layer.trainable:
         pass_on_trainable(layer)
-    if states := getattr(layer, "_layer_states", None):
-        restore_states(_inner_layers(layer), states, layer.trainable)
+    if layer._layer_states:
+        restore_states(_inner_layers(layer), layer._layer_states, layer.trainable)
 
 
 def states_of(layers: dict[str, Any], trainable: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from keras import KerasTensor, ops
 
 from zoo.layers.checks import check_choice
 from zoo.layers.functions.tensors import Shape
-from zoo.layers.outer_layer import keep_states, pass_on_trainable, restore_states, states_of
+from zoo.layers.outer_layer import pass_on_trainable, restore_states, states_of
 
 NEVER = -1e9  # the bias of an id that is never predicted
 
@@ -67,7 +67,8 @@ class FunctionalModel(keras.Model):
         object.__setattr__(self, "_has_graph", True)
         super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
         self.dtype_policy = policy
-        keep_states(self)
+        if not trainable:
+            pass_on_trainable(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Layers set before the graph exists are plain attributes: the graph tracks them, in the order of their use,

@@ -101,7 +101,7 @@ def test_the_site_has_every_page_and_figure_and_loads_nothing_from_elsewhere(tmp
     }
     assert re.search(r"For 4 beams:\s*<ul>", found["import"])
     assert re.search(r"million parameters took:\s*(</p>\s*)?<table>", found["operations"])
-    assert re.search(r"removed from the ConfigMap\.</p>\s*<div class=\"[^\"]*highlight", found["serving"])
+    assert re.search(r"deployment/zoo-serving</code>\.</p>\s*<div class=\"[^\"]*highlight", found["serving"])
     # Without this one, the theme keeps the light or dark of the first visit.
     assert 'data-md-color-media="(prefers-color-scheme)"' in page
     for file in tmp_path.rglob("*.html"):

@@ -197,7 +197,10 @@ class TestFormats:
         infer_files(Request(upper, "in.jsonl", "out.txt", outputs=["text"]))
         assert (place / "out.txt").read_text() == ">A\n\n>B\n"
         [letter] = json_lines("out.failed.jsonl")
-        assert letter["reason"] == "a row must be a JSON object; one of its values is nested too deep"
+        # Python 3.13 goes deeper than 3.11, and comes to the types of the row.
+        assert letter["reason"].startswith(
+            ("a row must be a JSON object; one of its values is nested too deep", "`text` must hold strings, in lists")
+        )
 
     @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
     def test_a_row_without_its_column_is_told_which_ones_it_has(self, upper, place, kind):

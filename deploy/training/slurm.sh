@@ -16,8 +16,8 @@ workers=$(scontrol show hostnames | while read -r host; do
 done)
 export CLUSTER="{\"worker\": [${workers#,}]}"
 
-# The tasks have their numbers node by node, in the order of the list. Worker 0 scores and exports when the others have
-# ended; --wait=0 leaves it the time, which a cluster may limit (WaitTime). Since version 22.05, srun does not take the
+# The tasks have their numbers node by node, in the order of the list. Worker 0 scores and exports after the others have
+# ended. Without --wait=0, a cluster's WaitTime could end it meanwhile. Since version 22.05, srun does not take the
 # number of processors from sbatch.
 srun --distribution=block --wait=0 ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} bash -c '
   export TF_CONFIG="{\"cluster\": $CLUSTER, \"task\": {\"type\": \"worker\", \"index\": $SLURM_PROCID}}"

@@ -55,10 +55,10 @@ BELOW = {
 }
 # The parts of training/, bottom first: each imports only parts of the lines above it. The others stand on top.
 TRAINING = [
-    {"progress", "answering", "start_tensorflow", "run_files", "search_index", "batch_files", "encoding"},
-    {"storage"},
-    {"corpora", "batch_plan"},
-    {"schema", "batch_driver", "batch_inference"},
+    {"progress", "answering", "start_tensorflow", "run_files", "search_index", "encoding"},
+    {"storage", "batch_inference"},
+    {"corpora"},
+    {"schema"},
     {"batches", "scoring", "learn_tokenizer"},
     {"fitting", "cards", "start"},
     {"preparing", "distillation", "shortlisting"},

@@ -68,8 +68,8 @@ def batch(
         columns, values = _pairs("--column", column), _pairs("--set", settings)
         if "://" not in model:
             check_model(pathlib.Path(model))
-        from ..batch_inference import infer_files
-        from ..batch_plan import Request
+        from ..batch_inference.infer import infer_files
+        from ..batch_inference.plan import Request
         from ..progress import progress_bar, say
 
         asked = Request(

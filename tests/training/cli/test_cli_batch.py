@@ -17,7 +17,7 @@ import zoo
 
 pytest.importorskip("apache_beam", reason="needs the extra 'beam'")
 
-from zoo_training import batch_driver, batch_inference
+from zoo_training.batch_inference import driver, infer
 
 MODELS = pathlib.Path(__file__).parents[3] / "saved_models"
 HOSTILE = [
@@ -85,7 +85,7 @@ class TestMistakes:
 
     def test_without_beam_the_extra_is_named(self, monkeypatch):
         for name in [
-            name for name in sys.modules if name.startswith(("apache_beam", "zoo.beam", "zoo_training.batch_"))
+            name for name in sys.modules if name.startswith(("apache_beam", "zoo.beam", "zoo_training.batch_inference"))
         ]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "apache_beam", None)
@@ -104,9 +104,9 @@ def test_settings_of_each_row(tmp_path, monkeypatch):
     options = ("--signature", "generate", "--set", "temperature=0.5", "--workers", "1")
 
     def drive_once(scratch, flags, advance, seen):
-        return {"counters": batch_driver.drive(scratch, flags), "new": batch_inference._advance(scratch, advance, seen)}
+        return {"counters": driver.drive(scratch, flags), "new": infer._advance(scratch, advance, seen)}
 
-    monkeypatch.setattr(batch_inference, "_drive_once", drive_once)
+    monkeypatch.setattr(infer, "_drive_once", drive_once)
     monkeypatch.chdir(tmp_path)
     finished = run("batch", MODELS / "gpt-pydoc", "in.jsonl", "out.jsonl", *options)
     assert finished.exit_code == 0, finished.stderr

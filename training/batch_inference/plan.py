@@ -9,55 +9,31 @@ import json
 import os
 import pathlib
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from zoo.extras import needs
-from zoo.git_lfs import check_no_pointer
-from zoo.protobuf import message_class
 from zoo.serving.clients.messages import TensorSpec
 from zoo.serving.clients.rows import row_input
 from zoo.serving.layout import SAVED_MODEL_FILE, version_folder
 from zoo.tasks.results import Failure
 from zoo.tasks.settings import defaults_of
 
-from .batch_files import (
-    FORMATS,
-    WRITES,
-    Chunk,
-    Layout,
-    columns_of_line,
-    compression,
-    lines_between,
-    open_file,
-    whole,
-)
-from .encoding import refuse_utf_16
+from ..encoding import refuse_utf_16
+from .filesystem import absolute, compression, open_file, whole
+from .rows import Chunk, Layout, columns_of_line, lines_between
+from .signatures import signature_of
 
 with needs("beam"):
     from apache_beam.io.filesystem import CompressionTypes
     from apache_beam.io.filesystems import FileSystems
 
-# The fields of TensorFlow's `saved_model.proto` and `types.proto` that are read here; a map is a list of entries.
-# TensorFlow's own class takes 3 s to import.
-_SavedModel = message_class(
-    "SavedModel",
-    {
-        "Axis": {"size": (1, "INT64")},
-        "Shape": {"dim": (2, "*Axis"), "unknown_rank": (3, "BOOL")},
-        "Tensor": {"dtype": (2, "INT32"), "tensor_shape": (3, "Shape")},
-        "TensorEntry": {"key": (1, "STRING"), "value": (2, "Tensor")},
-        "Signature": {"inputs": (1, "*TensorEntry"), "outputs": (2, "*TensorEntry")},
-        "SignatureEntry": {"key": (1, "STRING"), "value": (2, "Signature")},
-        "MetaGraph": {"signature_def": (5, "*SignatureEntry")},
-        "SavedModel": {"meta_graphs": (2, "*MetaGraph")},
-    },
-    syntax="proto3",
-)
-_DTYPES = {1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 9: "int64"}
-_DTYPES |= {10: "bool", 14: "bfloat16", 17: "uint16", 19: "float16", 22: "uint32", 23: "uint64"}
+WRITES = {  # the formats of an input, and of its outputs
+    "txt": ("txt", "tsv", "jsonl"),
+    "tsv": ("tsv", "txt", "jsonl"),
+    "jsonl": ("jsonl", "txt"),
+    "parquet": ("parquet", "txt", "jsonl"),
+}
 _CHUNKS = 64  # of a small input, for up to 8 workers; a large one has more
 _CHUNK_BYTES = 16 << 10, 8 << 20
 _CHUNK_ROWS = 1 << 10, 1 << 16
@@ -210,37 +186,6 @@ def make_plan(asked: Request, scratch: str) -> Plan:
     return Plan(folder, changed, asked.signature, settings, asked.batch_size, layout, asked.header, chunks)
 
 
-def signature_of(folder: str, name: str) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
-    """What a signature takes and gives, read without loading the model.
-
-    Raises:
-        ValueError: the file is damaged or a pointer of git-lfs, or there is no such signature.
-    """
-    path = f"{folder}/{SAVED_MODEL_FILE}"
-    with open_file(path) as file:
-        content = file.read()
-    check_no_pointer(path, content)
-    try:
-        graphs = _SavedModel.FromString(content).meta_graphs
-    except DecodeError as error:
-        raise ValueError(f"{folder} cannot be loaded; its files may be damaged ({error})") from None
-    found = {each.key: each.value for graph in graphs for each in graph.signature_def}
-    if name not in found:
-        known = sorted(key for key in found if not key.startswith("__"))
-        raise ValueError(f"{folder} has no signature {name!r}; it has {', '.join(known) or 'none'}")
-
-    def shape(given: Any) -> tuple[int | None, ...] | None:
-        return None if given.unknown_rank else tuple(None if axis.size < 0 else axis.size for axis in given.dim)
-
-    def specs(tensors: Iterable[Any]) -> dict[str, TensorSpec]:
-        return {
-            each.key: TensorSpec(_DTYPES.get(each.value.dtype, "unknown"), shape(each.value.tensor_shape))
-            for each in sorted(tensors, key=lambda each: each.key)
-        }
-
-    return specs(found[name].inputs), specs(found[name].outputs)
-
-
 def input_files(asked: Request, scratch: str) -> list[Any]:
     """The files that a path or a pattern with `*` means, by name.
 
@@ -288,9 +233,9 @@ def _metadata(path: str) -> Any:
 
 def _formats(files: Sequence[Any], out: str, file_format: str | None) -> tuple[str, str]:
     kinds = {file_format or _format(each.path) for each in files}
-    if len(kinds) > 1 or not kinds <= set(FORMATS):
+    if len(kinds) > 1 or not kinds <= WRITES.keys():
         raise ValueError(
-            f"the input must be of one kind, by its name: {', '.join(f'.{each}' for each in FORMATS)}, also with .gz; "
+            f"the input must be of one kind, by its name: {', '.join(f'.{each}' for each in WRITES)}, also with .gz; "
             f"or give --format. Received: {', '.join(each.path for each in files[:3])}"
         )
     [reads], writes = kinds, _format(out)
@@ -492,8 +437,3 @@ def _check_strings(paths: Sequence[str], layout: Layout) -> None:
                 f"{name!r} takes strings, and the column {column!r} has {kind}; choose another one by --column "
                 f"{name}=COLUMN"
             )
-
-
-def absolute(path: str) -> str:
-    """A path that means the same in the folder of a worker."""
-    return path if "://" in path else os.path.abspath(path)

@@ -1,7 +1,7 @@
 """The driver of `zoo batch`: a process that has a pipeline of Apache Beam answer the chunks of a plan.
 
 It gives the chunks that are not done to a runner of Beam. Each worker reads chunks, calls the model and writes parts;
-see `batch_files`. Only chunks and counts pass through the runner, so that memory does not grow with the files.
+see `rows` and `parts`. Only chunks and counts pass through the runner, so that memory does not grow with the files.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from typing import Any
 from zoo.extras import needs
 from zoo.tasks.results import Failure
 
-from .batch_files import Chunk, Layout, Window, complete_chunks, open_file, parts_in, windows, write_part
-from .batch_plan import PLAN_FILE, Plan
+from .filesystem import open_file
+from .parts import complete_chunks, parts_in, write_part
+from .plan import PLAN_FILE, Plan
+from .rows import Chunk, Layout, Window, windows
 
 with needs("beam"):
     import apache_beam as beam

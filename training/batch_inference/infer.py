@@ -1,8 +1,7 @@
-"""Inference with an exported model on files, by a pipeline of Apache Beam: what `zoo batch` runs.
+"""`infer_files` has a model answer the rows of files: it plans, runs the driver to the end, and joins the parts.
 
-The command plans, see `batch_plan`, starts the driver, a process of its own, and looks after it, see `batch_driver`.
-When all parts are there, it joins them. So the command itself needs no part of Beam that imports PyTorch if it is
-there, and a mistake is told without these seconds.
+The driver is a process of its own. So the command itself imports no part of Beam that imports PyTorch where that is
+installed, and tells of a mistake without waiting for these seconds.
 """
 
 from __future__ import annotations
@@ -23,19 +22,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 from zoo.extras import needs
 
-from .batch_files import (
-    complete_chunks,
-    folder_exists,
-    join,
-    join_failures,
-    open_file,
-    parts_in,
-    remove_folder,
-    whole,
-)
-from .batch_plan import PLAN_FILE, Plan, Request, absolute, make_plan
-from .run_files import locked_file, not_written
-from .start_tensorflow import use_onednn
+from ..run_files import locked_file, not_written
+from ..start_tensorflow import use_onednn
+from .filesystem import absolute, folder_exists, open_file, remove_folder, whole
+from .parts import complete_chunks, join, join_failures, parts_in
+from .plan import PLAN_FILE, Plan, Request, make_plan
 
 with needs("beam"):
     from apache_beam.io.filesystems import FileSystems
@@ -298,7 +289,7 @@ def _drive_once(
     scratch: str, flags: Sequence[str], advance: Callable[[int], None], seen: set[tuple[int, int]]
 ) -> dict[str, Any]:
     """Starts a driver and waits for its end; gives what it printed, and the number of new parts."""
-    program = "from zoo_training.batch_driver import main; main()"
+    program = "from zoo_training.batch_inference.driver import main; main()"
     use_onednn()  # in the workers, as in all other commands
     # Python would look for modules in this folder first: a user's `random.py` would be imported by Beam.
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONSAFEPATH": "1"}

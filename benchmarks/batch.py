@@ -15,7 +15,6 @@ these seconds. Commands take turns, so that all meet the same machine.
 
 from __future__ import annotations
 
-import os
 import pathlib
 import random
 import statistics
@@ -28,8 +27,10 @@ from collections.abc import Callable, Sequence
 from results import Recording, Table, options
 from serving import STEPS, VOCABULARY, build, text
 
+from zoo.local_workers import cores
+
 MODELS = pathlib.Path(__file__).parent.parent / "saved_models"
-SHORT, CORES = 64, len(os.sched_getaffinity(0))
+SHORT, CORES = 64, cores()
 PROGRAM = """
 import sys
 import ctranslate2

@@ -22,6 +22,8 @@ from multiprocessing.connection import Connection
 
 from zoo_training.start_tensorflow import use_onednn, without_notes
 
+from zoo.local_workers import cores
+
 TURN = 0.3  # seconds; of long steps a few are enough, since what disturbs a machine lasts longer than they do
 
 
@@ -57,13 +59,12 @@ def race(contestants: Sequence[Contestant], rounds: int = 12, steps: int = 5, wa
         warm_up: steps before the first turn, not counted; at most, too, but at least two if so many are asked for.
     """
     runners = [_runner_of(contestant) for contestant in contestants]
-    cores = os.cpu_count() or 1
     try:
         for number, (runner, contestant) in enumerate(zip(runners, contestants, strict=True)):
             runner.set_up(contestant, warm_up)  # nothing is timed yet, so each core may set one up
-            if number >= cores - 1:
-                runners[number - cores + 1].wait()
-        for runner in runners[-(cores - 1) :] if cores > 1 else ():
+            if number >= cores() - 1:
+                runners[number - cores() + 1].wait()
+        for runner in runners[-(cores() - 1) :] if cores() > 1 else ():
             runner.wait()
         times: list[list[float]] = [[] for _ in runners]
         for number in range(rounds):

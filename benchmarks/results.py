@@ -24,6 +24,8 @@ from collections.abc import Sequence
 
 from harness import Timing
 
+from zoo.local_workers import cores
+
 FOLDER = pathlib.Path(__file__).parent / "results"
 
 
@@ -177,7 +179,7 @@ def machine() -> str:
     """The processor, its fastest instruction sets, its cores and the memory, as far as the system tells."""
     processor = _of_processor("model name") or platform.processor() or platform.machine()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return ", ".join([f"{os.cpu_count()} cores of {processor}", *instruction_sets(), f"{memory:.0f} GiB"])
+    return ", ".join([f"{cores()} cores of {processor}", *instruction_sets(), f"{memory:.0f} GiB"])
 
 
 def instruction_sets() -> list[str]:

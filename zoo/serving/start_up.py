@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import pathlib
 import time
 
 import tensorflow as tf
 
+from zoo.local_workers import cores
 from zoo.serving.layout import SAVED_MODEL_FILE
 from zoo.tasks.task import SavedTask
 
@@ -26,7 +26,7 @@ class StartUp:
             most 16 tokens if the model has that signature, else to `serving_default`. A server that warms up makes it
             before it takes others.
         later_seconds: how long the same takes later, the median.
-        cores: of the machine.
+        cores: that the process may use.
     """
 
     size: int
@@ -51,7 +51,7 @@ def measure_start_up(version: pathlib.Path, model: SavedTask) -> StartUp:
     request = requests[asked]
     feed = {name: value.numpy() for name, value in request.items()}
     v1 = tf.compat.v1
-    config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=os.cpu_count())
+    config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=cores())
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel("ERROR")  # the loader is deprecated, and what a server calls
@@ -67,7 +67,7 @@ def measure_start_up(version: pathlib.Path, model: SavedTask) -> StartUp:
     parts = (version / SAVED_MODEL_FILE, *(version / part for part in ("variables", "assets", "assets.extra")))
     files = (file for part in parts for file in (part, *part.rglob("*")) if file.is_file())
     size = sum(file.stat().st_size for file in files)
-    return StartUp(size, load_seconds, first, sorted(later)[_LATER // 2], os.cpu_count() or 1)
+    return StartUp(size, load_seconds, first, sorted(later)[_LATER // 2], cores())
 
 
 def _timed(function):

@@ -1,10 +1,12 @@
 """How fast is multi-head attention, against Keras' layer and PyTorch's?
 
 Self-attention in float32 without dropout, for inputs `(batch, tokens, width)` and a number of heads, without a mask and
-with a causal one. It times the forward pass, and a training step (forward, and the gradients of the inputs and of all
-weights). Ours and Keras' run as a TensorFlow graph and compiled by XLA. PyTorch's is `nn.MultiheadAttention` with
-`need_weights=False`. Its forward pass is also timed without its fast path for inference, and its best counts: for long
-inputs that path takes up to 1.5 times as long.
+with a causal one. The script times the forward pass, and a training step: forward, and the gradients of the inputs and
+of all weights.
+
+- Ours and Keras' run as a TensorFlow graph, and compiled by XLA.
+- PyTorch's is `nn.MultiheadAttention` with `need_weights=False`. Its forward pass is timed with its fast path for
+  inference and without, and the better time counts: for long inputs the fast path takes up to 1.5 times as long.
 
     python benchmarks/attention.py               # needs the 'peers' extra
 """

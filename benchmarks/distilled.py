@@ -1,10 +1,14 @@
 """How much sooner does a student answer a single text than its teacher, and than CTranslate2 with the same weights?
 
 Two finished runs of transformers, such as `multi30k-transformer` and `multi30k-fast`, translate the sources of the
-student's test split, one text a request, one request at a time. Ours are plain SavedModels in a graph-mode session.
-CTranslate2 has the weights of both in float32; it takes tokens and returns tokens. Its length penalty divides by
-another function of the length, so with a beam some texts differ. With `--sources`, source texts of the training, the
-student is also exported with shortlists. BLEU is that of the validation split, in the style of published figures.
+student's test split, one text a request, one request at a time.
+
+- Ours are plain SavedModels in a graph-mode session.
+- CTranslate2 has the weights of both in float32; it takes tokens and returns tokens. Its length penalty divides by
+  another function of the length, so with a beam some texts differ.
+- With `--sources`, source texts of the training, the student is also exported with shortlists.
+
+BLEU is that of the validation split, in the style of published figures.
 
     zoo train multi30k-transformer && zoo train multi30k-fast
     python benchmarks/distilled.py runs/multi30k-transformer runs/multi30k-fast      # needs the 'peers' extra

@@ -1,10 +1,14 @@
 """How fast does an exported sentence embedder of MiniLM's size answer, against CTranslate2, `transformers`, KerasHub?
 
 The folder is what Hugging Face would hold: 22 million random weights (6 layers, width 384, 12 heads, feed-forward 1536,
-a vocabulary of 30,522 pieces), whose vectors are averaged and normalised. `transformers` writes it and runs it;
-CTranslate2 converts it, and runs it in float32; ours is imported, exported and run in a session, as a server does. All
-four take strings and return vectors, which must agree. CTranslate2 gets its ids from the `tokenizers` library. KerasHub
-reads the same folder and runs in a graph; it pads to a fixed length, which is set to that of the longest text.
+a vocabulary of 30,522 pieces). The vectors of a text's tokens are averaged and normalised. All four take strings and
+return vectors, which must agree:
+
+- Ours is imported, exported and run in a session, as a server does.
+- `transformers` writes the folder and runs it.
+- CTranslate2 converts it, and runs it in float32. It gets its ids from the `tokenizers` library.
+- KerasHub reads the same folder and runs in a graph. It pads to a fixed length, which is set to that of the longest
+  text.
 
     python benchmarks/embedding.py                           # sentences of Python's manual; needs the 'peers' extra
     python benchmarks/embedding.py --file train.en.gz        # one sentence on each line, gzip or not

@@ -1,9 +1,10 @@
 """How fast is a step of fine-tuning a classifier of MiniLM's size, against `transformers` on PyTorch?
 
 Both train all 22.7 million weights of BERT's architecture (6 layers, width 384, 12 heads, feed-forward 1536, a
-vocabulary of 30,522 pieces) with a new head of two classes on the first token's vector: 32 texts padded to 32 tokens, a
-third of them shorter; dropout 0.1 everywhere, AdamW, the norm of all gradients clipped to 1. Ours is what a recipe
-trains (`ClassPrediction`); PyTorch's is `BertForSequenceClassification` with its fused AdamW.
+vocabulary of 30,522 pieces), with a new head of two classes on the first token's vector. A batch has 32 texts padded to
+32 tokens, a third of them shorter. Dropout is 0.1 everywhere, the optimizer AdamW, and the norm of all gradients is
+clipped to 1. Ours is what a recipe trains (`ClassPrediction`). PyTorch's is `BertForSequenceClassification` with its
+fused AdamW.
 
     python benchmarks/fine_tuning.py            # needs the 'peers' extra
     python benchmarks/fine_tuning.py --length 32 128      # texts of 128 tokens, too

@@ -1,10 +1,15 @@
 """How fast does an exported language model write, against CTranslate2, `transformers` and KerasHub?
 
-A GPT-2 with random weights continues prompts of 16 tokens, greedily. CTranslate2 (in float32) and `transformers` have
-the same weights; KerasHub has other weights of the same shapes, which changes nothing. Ours is the plain SavedModel
-without XLA, called by its signature `generate`, strings in and strings out. The others take ids or tokens and return
-ids. All of them read a prompt's tokens once and keep a cache. CTranslate2 may also divide many rows between two threads
-with one operation each ("2 halves"). `--length` measures only ours, for several lengths: the time for each token.
+A GPT-2 with random weights continues prompts of 16 tokens, greedily. All libraries read the tokens of a prompt once and
+keep a cache.
+
+- Ours is the plain SavedModel without XLA, called by its signature `generate`, strings in and strings out. The others
+  take ids or tokens and return ids.
+- CTranslate2 (in float32) and `transformers` have the same weights. CTranslate2 may also divide many rows between two
+  threads, each with its own operations ("2 halves").
+- KerasHub has other weights of the same shapes, which changes nothing.
+
+`--length` measures only ours, for several lengths: the time for each token.
 
     python benchmarks/generation.py                      # needs the 'peers' extra
     python benchmarks/generation.py --sizes gpt2         # width 768, 12 layers, 50,257 pieces; 64 tokens

@@ -1,9 +1,12 @@
 """How fast is a training step of a small GPT, against `transformers`' GPT-2 and a plain one in PyTorch?
 
 nanoGPT's laptop configuration: 4 layers of 4 heads, width 128, 12 windows of 64 characters, a vocabulary of 65, no
-dropout, AdamW, gradients clipped to a norm of 1. Ours is `GPT` as recipes train it. The plain one is what a good
-PyTorch programmer writes: pre-norm layers, one projection for queries, keys and values,
-`scaled_dot_product_attention`, fused AdamW. `transformers`' is its `GPT2LMHeadModel` with the same optimizer.
+dropout, AdamW, gradients clipped to a norm of 1.
+
+- Ours is `GPT` as recipes train it.
+- The plain one is what a good PyTorch programmer writes: pre-norm layers, one projection for queries, keys and values,
+  `scaled_dot_product_attention`, fused AdamW.
+- `transformers`' is its `GPT2LMHeadModel` with the same optimizer.
 
     python benchmarks/gpt_training.py                    # needs the 'peers' extra
 """

@@ -1,10 +1,14 @@
 """How much memory and time does attention to a long text take?
 
-Causal self-attention of 8,192 tokens, 4 heads of width 64, float32, forward and backward. Blocks, the default for so
-many tokens, are compared with strips (`blockwise=False`, the default for fewer tokens), with the whole matrix of scores
-and TensorFlow's gradient, as in Keras' layer, and with PyTorch's `scaled_dot_product_attention`. Memory is the peak of
-a separate process, less what it held before the first step. The last figure is one step of `fit` of a model with one
-`MultiHeadAttention` and 32,768 tokens: the peak of the whole process.
+Causal self-attention of 8,192 tokens, 4 heads of width 64, float32, forward and backward. The rows of the tables:
+
+- blocks, the default for so many tokens;
+- strips (`blockwise=False`), the default for fewer tokens;
+- the whole matrix of scores with TensorFlow's gradient, as in Keras' layer;
+- PyTorch's `scaled_dot_product_attention`.
+
+Memory is the peak of a separate process, less what it held before the first step. The last figure is of one step of
+`fit` of a model with one `MultiHeadAttention` and 32,768 tokens: the peak of the whole process.
 
     python benchmarks/long_attention.py          # needs the 'peers' extra and about 8 GB of memory
 """

@@ -1,9 +1,12 @@
 """How fast does an imported translator of OPUS-MT's size answer, against CTranslate2 and `transformers`?
 
 The folder is what Hugging Face would hold: 75 million random weights (6 + 6 layers, width 512, feed-forward 2048, a
-shared vocabulary of 58,101 pieces), two SentencePiece models, 4 beams. `transformers` writes it and runs it;
-CTranslate2 converts it, and runs it in float32; ours is imported, exported and run in a session, as a server does. All
-three take strings and return strings, and write 32 tokens for every text.
+shared vocabulary of 58,101 pieces), two SentencePiece models, 4 beams. All three take strings and return strings, and
+write 32 tokens for every text:
+
+- Ours is imported, exported and run in a session, as a server does.
+- `transformers` writes the folder and runs it.
+- CTranslate2 converts it, and runs it in float32.
 
     python benchmarks/opus_mt.py                             # sentences of Python's manual; needs the 'peers' extra
     python benchmarks/opus_mt.py --file train.en.gz          # one sentence on each line, gzip or not

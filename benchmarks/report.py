@@ -154,7 +154,12 @@ def run(found: dict[str, Any], kind: str) -> str:
     origin = f"`{found['command']}` on {found['date']}{lasted(found['seconds'])}; {found['machine']}; {versions}."
     tables = [str(Table(**table)) for table in found["tables"]]
     processor = f"### {kind}" if kind else ""
-    return "\n\n".join(filter(None, [processor, origin, *tables, " ".join(found["notes"])]))
+    return "\n\n".join(filter(None, [processor, origin, *tables, listed(found["notes"])]))
+
+
+def listed(notes: list[str]) -> str:
+    """The notes below the tables: a list, if there are several."""
+    return "\n".join(notes if len(notes) < 2 else [f"- {note}" for note in notes])
 
 
 def lasted(seconds: int) -> str:

@@ -1,9 +1,11 @@
 """How fast does an exported translator answer, as a server runs it, against CTranslate2, `transformers` and KerasHub?
 
 A transformer of 4 + 4 layers, width 128, feed-forward 256, vocabulary 10,000, random weights; 16 source tokens, 32
-steps. Ours is the plain SavedModel in a graph-mode session, strings in and strings out, no XLA. CTranslate2 has the
-same weights in float32 and must give the same texts; it takes tokens and returns tokens. `transformers` (Marian) and
-KerasHub (BART) have models of the same size with other weights, ids in and ids out.
+steps.
+
+- Ours is the plain SavedModel in a graph-mode session, strings in and strings out, no XLA.
+- CTranslate2 has the same weights in float32 and must give the same texts; it takes tokens and returns tokens.
+- `transformers` (Marian) and KerasHub (BART) have models of the same size with other weights, ids in and ids out.
 
 There are two measures: how many requests a second are answered with two under way at any time, and how long a single
 request takes, the only one of KerasHub by default. Every engine is measured with the thread settings worth trying; its

@@ -2,11 +2,16 @@
 
 There is a row for each kind of `tokenizer.json`. GPT-2 and Qwen2 merge bytes, and cut texts by different expressions.
 Llama 2 merges characters, and BERT takes the longest pieces. Two more rows are the unigram and the BPE model of
-SentencePiece. Both sides have one vocabulary, learnt from the same sentences, and the same batches. Ours runs in a
-TensorFlow graph and returns padded tensors. The libraries are called from Python with whole batches: `tokenizers`,
-whose `encode_batch_fast` returns objects that hold unpadded ids, and `sentencepiece`, which returns lists of ids. All
-may use all cores. Batches are small, as in a server, or large, as when a corpus is encoded. Large ones help ours:
-Python's call of a graph alone takes 0.1 to 0.3 ms, and each different word of a batch is cut once.
+SentencePiece.
+
+Both sides have one vocabulary, learnt from the same sentences, and the same batches. All may use all cores.
+
+- Ours runs in a TensorFlow graph and returns padded tensors.
+- The libraries are called from Python with whole batches. `encode_batch_fast` of `tokenizers` returns objects that hold
+  unpadded ids, and `sentencepiece` returns lists of ids.
+
+Batches are small, as in a server, or large, as when a corpus is encoded. Large ones help ours: Python's call of a graph
+alone takes 0.1 to 0.3 ms, and each different word of a batch is cut once.
 
     python benchmarks/tokenizing.py                          # the sentences of Python's manual
     python benchmarks/tokenizing.py --file train.en.gz       # one sentence on each line, gzip or not
@@ -137,7 +142,8 @@ def library(content: str):
 
 def tokenizer_of(content: str):
     """Our tokenizer."""
-    from zoo.checkpoints.tokenizer_json import read_tokenizer, read_word_pieces
+    from zoo.checkpoints.tokenizer_json import read_tokenizer
+    from zoo.checkpoints.word_piece_json import read_word_pieces
     from zoo.text import SentencePieceTokenizer
 
     if not content.startswith("{"):

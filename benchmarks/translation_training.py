@@ -1,12 +1,14 @@
 """How fast is a training step of the transformer, against the same model made of PyTorch's and of KerasHub's parts?
 
 All three have the same layers, sizes, parameters and sinusoidal positions, one matrix for both embeddings and the
-output, post-norm, dropout, and Adam; 128 pairs of 16 + 16 tokens, 10,000 words. Ours is `Transformer` as recipes train
-it (`TokenPrediction` with label smoothing). PyTorch's is made of `nn.TransformerEncoderLayer` and
-`nn.TransformerDecoderLayer`, with its own smoothed cross entropy and fused Adam. KerasHub's is made of
-`TransformerEncoder`, `TransformerDecoder` and `ReversibleEmbedding`, with Keras' sparse cross entropy, without label
-smoothing. PyTorch also has dropout inside the feed-forward network, KerasHub does not. Ours has it in the race against
-PyTorch, and does not in the race against KerasHub.
+output, post-norm, dropout, and Adam. A batch has 128 pairs of 16 + 16 tokens; there are 10,000 words.
+
+- Ours is `Transformer` as recipes train it (`TokenPrediction` with label smoothing).
+- PyTorch's is made of `nn.TransformerEncoderLayer` and `nn.TransformerDecoderLayer`, with its own smoothed cross
+  entropy and fused Adam. It also has dropout inside the feed-forward network; ours has it too in this race.
+- KerasHub's is made of `TransformerEncoder`, `TransformerDecoder` and `ReversibleEmbedding`, with Keras' sparse cross
+  entropy, without label smoothing. It has no dropout inside the feed-forward network, and neither has ours in this
+  race.
 
     python benchmarks/translation_training.py            # needs the 'peers' extra
 """

@@ -93,3 +93,5 @@ def test_documentation_becomes_a_page():
     assert report.as_block("A paragraph.") == "A paragraph."
     assert report.as_block("    one\n    two  # comment") == "```sh\none\ntwo  # comment\n```"
     assert report.lower("How fast is it?") == "how fast is it?"
+    assert report.listed(["One note."]) == "One note."
+    assert report.listed(["One note.", "Another."]) == "- One note.\n- Another."

@@ -1,6 +1,6 @@
 """The command line `zoo`. Heavy imports stand inside the commands, so that help is instant."""
 
-from . import train, listing, translate, generate, encoders, batch, check, serve, serve_client  # isort: skip  the order of the help
+from . import train, evaluate, export, listing, translate, generate, encoders, batch, check, serve, serve_client  # isort: skip  the order of the help
 from .shared import app
 
 __all__ = [
@@ -8,6 +8,8 @@ __all__ = [
     "batch",
     "check",
     "encoders",
+    "evaluate",
+    "export",
     "generate",
     "listing",
     "main",

@@ -21,9 +21,9 @@ import tensorflow as tf
 from command_line import refuses, run, succeeds
 from zoo_training.answering import answers, chunks
 from zoo_training.cli import lines as lines_in
+from zoo_training.cli.ctrl_c import interrupted_between_graphs
 from zoo_training.cli.lines import read_lines
 from zoo_training.cli.shared import model_name, user_errors
-from zoo_training.cli.train import _interrupted_between_graphs as interrupted_between_graphs
 from zoo_training.run import Run
 
 import zoo
@@ -213,7 +213,7 @@ class TestEvaluate:
         taken = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("zoo_training.run.score", lambda task, *_: taken.append(task) or {"digests": {}})
-            patch.setattr("zoo_training.cli.train._print_scores", lambda *_: None)
+            patch.setattr("zoo_training.cli.evaluate._print_scores", lambda *_: None)
             succeeds("evaluate", "runs/backwards", "--set", "decoding.beam_size=3")
             changes = ("--set", "decoding.length_penalty=0.1", "--set", "corpus.seed=1", "--recipe", "backwards.toml")
             succeeds("evaluate", "runs/backwards", *changes)

@@ -4,7 +4,8 @@ A server runs a plain TensorFlow graph without XLA, where even a small operation
 a step of one row grows with the number of operations, so everything that can be computed once is part of the weights:
 
 - `products`: matrix products, and normalisations inside their weights;
-- `layers`: attention, the feed-forward network and the layer of both;
+- `attention`: to the past, to a text, to a source;
+- `layers`: the feed-forward network, and the layer of both;
 - `gpt`, `transformer`, `encoder`: the models, with the methods that decoding, scoring and pictures of attention call;
 - `supported`: which layers and arguments these forms reproduce.
 """

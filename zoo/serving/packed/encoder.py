@@ -12,7 +12,7 @@ work. Only the scores of the attention need texts side by side:
 The indices are computed once a request, not in each layer. Texts that are equally long, such as a single one, are one
 group without a bias.
 
-Otherwise a layer is as in `layers`: one product for queries, keys and values, with the factor of the scores in the
+Otherwise a layer is as in `attention`: one product for queries, keys and values, with the factor of the scores in the
 query's kernel. A wide layer is in two parts, which two threads compute at the same time (`Part` there): one sentence
 takes 0.6 of the time with a model of MiniLM's size (benchmarks/notes.md, embedding.py). Normalisations are not inside
 the weights as they are there: for hundreds of rows, fewer passes over the rows count, not fewer operations. With
@@ -31,14 +31,9 @@ import tensorflow as tf
 from zoo.layers import SequencePooling, TransformerEncoderLayer
 from zoo.layers.functions.blockwise_attention import BLOCK
 from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
+from zoo.serving.packed.attention import PackedSelfAttention, attend_in_parts
 from zoo.serving.packed.groups import Group
-from zoo.serving.packed.layers import (
-    PackedFeedForward,
-    PackedSelfAttention,
-    attend_in_parts,
-    in_sum,
-    parts_of,
-)
+from zoo.serving.packed.layers import PackedFeedForward, in_sum, parts_of
 from zoo.serving.packed.products import Unmoved, as_array, variable
 from zoo.serving.packed.transformer import waves
 

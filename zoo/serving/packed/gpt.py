@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from zoo.models.gpt import GPT, align_right, visible_pairs
 from zoo.models.masks import NO_MASKS, Masks
-from zoo.serving.packed.layers import PackedLayer, Places, is_wide
+from zoo.serving.packed.attention import Places
+from zoo.serving.packed.layers import PackedLayer, is_wide
 from zoo.serving.packed.products import (
     FORBIDDEN,
     Embedding,

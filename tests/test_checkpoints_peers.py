@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import zoo
-from zoo.checkpoints.hugging_face import ACTIVATIONS
+from zoo.checkpoints.config import ACTIVATIONS
 from zoo.layers.feed_forward import activation_function
 
 pytestmark = pytest.mark.peers

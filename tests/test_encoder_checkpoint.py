@@ -14,9 +14,9 @@ from zoo_training.schema.recipe import read_recipe
 
 import zoo
 from zoo.checkpoints import encoders
-from zoo.checkpoints.hugging_face import Tensor, check_tensors
 from zoo.checkpoints.loading import load_checkpoint
 from zoo.checkpoints.pytorch_file import StoredArray
+from zoo.checkpoints.tensors import Tensor, check_tensors
 from zoo.text import BytePairTokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b"]

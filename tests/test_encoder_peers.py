@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import zoo
-from zoo.checkpoints.tokenizer_json import read_word_pieces
+from zoo.checkpoints.word_piece_json import read_word_pieces
 
 pytestmark = pytest.mark.peers
 

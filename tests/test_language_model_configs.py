@@ -5,7 +5,7 @@ import json
 import pytest
 
 from zoo.checkpoints import gpt_neo, gpt_neox, llama
-from zoo.checkpoints.hugging_face import Config
+from zoo.checkpoints.config import Config
 
 LLAMA = {
     "model_type": "llama",

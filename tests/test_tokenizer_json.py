@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from zoo_training.corpora.dates import Dates
 
-from zoo.checkpoints.tokenizer_json import read_special_tokens, read_tokenizer
+from zoo.checkpoints.special_tokens import read_special_tokens
+from zoo.checkpoints.tokenizer_json import read_tokenizer
 from zoo.testing import TokenizerTests
 from zoo.text import compiled_encoder
 from zoo.text.words import LLAMA_3, QWEN_2, QWEN_3_5

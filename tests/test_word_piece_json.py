@@ -8,7 +8,7 @@ import pytest
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
-from zoo.checkpoints.tokenizer_json import read_word_pieces
+from zoo.checkpoints.word_piece_json import read_word_pieces
 from zoo.text import END, START, UNKNOWN
 
 VOCABULARY = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"aouz.,中", "##b", "##ß", "gro", "Gro"]

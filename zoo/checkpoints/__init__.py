@@ -1,9 +1,12 @@
 """Reads other people's models, and writes ours in their format: a file for each family.
 
-`loading.load_checkpoint` chooses the family, and `saving.save_checkpoint` is the way back. What all share is in
-`hugging_face`: the configuration, and the weights, whose shapes are checked before a model is built. `pytorch_file`
-reads the weights of older checkpoints, `tokenizer_json` the tokenizer of any family, and `tokenizer_files` the files
-beside it.
+`loading.load_checkpoint` chooses the family, and `saving.save_checkpoint` is the way back. What the families share:
+
+- `config`: the configuration;
+- `tensors`: the weights, whose shapes are checked before a model is built; `pytorch_file` reads those of older
+  checkpoints;
+- `tokenizer_json`, `word_piece_json`: the tokenizer, from `tokenizer_components` and from `tokenizer_files`, which are
+  the files beside it; `special_tokens` says what its special tokens are for.
 """
 
 from __future__ import annotations

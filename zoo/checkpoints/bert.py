@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, dense, norm
+from zoo.checkpoints.config import ACTIVATIONS, Config
+from zoo.checkpoints.tensors import Tensor, dense, norm
 
 PREFIX = "bert."
 # Ids of positions, a pooler that the model's task does not use, and the head for the order of two sentences.

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, dense, norm
+from zoo.checkpoints.config import ACTIVATIONS, Config
+from zoo.checkpoints.tensors import Tensor, dense, norm
 
 PREFIX = "distilbert."
 IGNORED: tuple[str, ...] = ()

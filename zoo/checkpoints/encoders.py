@@ -13,22 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.checkpoints import CONFIG_FILE, MODULES_FILE, TOKENIZER_CONFIG_FILE, bert, distilbert, roberta
-from zoo.checkpoints.hugging_face import (
-    Config,
-    Tensor,
-    assign,
-    check_tensors,
-    dense,
-    norm,
-    picked,
-    read_json,
-    read_settings,
-    repeated,
-    stored_tensors,
-)
+from zoo.checkpoints.config import Config, read_json, read_settings
 from zoo.checkpoints.pytorch_file import StoredArray
+from zoo.checkpoints.special_tokens import read_special_tokens
+from zoo.checkpoints.tensors import Tensor, assign, check_tensors, dense, norm, picked, repeated, stored_tensors
+from zoo.checkpoints.tokenizer_components import OTHER_PAIRS
 from zoo.checkpoints.tokenizer_files import TOKENIZER_FILE, is_of_a_family, special_names
-from zoo.checkpoints.tokenizer_json import OTHER_PAIRS, read_special_tokens, read_tokenizer, read_word_pieces
+from zoo.checkpoints.tokenizer_json import read_tokenizer
+from zoo.checkpoints.word_piece_json import read_word_pieces
 from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
 from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
 from zoo.text import Tokenizer

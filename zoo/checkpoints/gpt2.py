@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, activation_name, norm
+from zoo.checkpoints.config import ACTIVATIONS, Config, activation_name
+from zoo.checkpoints.tensors import Tensor, norm
 
 PREFIX = "transformer."
 RENAMED: dict[str, str] = {}

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, norm, transposed
+from zoo.checkpoints.config import ACTIVATIONS, Config
+from zoo.checkpoints.tensors import Tensor, norm, transposed
 
 PREFIX = "transformer."
 RENAMED: dict[str, str] = {}

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, norm, transposed
+from zoo.checkpoints.config import ACTIVATIONS, Config
 from zoo.checkpoints.llama import rotary
+from zoo.checkpoints.tensors import Tensor, norm, transposed
 
 PREFIX = "gpt_neox."
 # The output is called lm_head.weight by `transformers` 5, except in safetensors files.

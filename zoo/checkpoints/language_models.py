@@ -13,18 +13,10 @@ from typing import Any
 import numpy as np
 
 from zoo.checkpoints import CONFIG_FILE, GENERATION_FILE, MODULES_FILE, gpt2, gpt_neo, gpt_neox, llama
-from zoo.checkpoints.hugging_face import (
-    Config,
-    Tensor,
-    assign,
-    check_tensors,
-    generation_settings,
-    picked,
-    repeated,
-    stored_tensors,
-    warn_of_generation,
-)
-from zoo.checkpoints.tokenizer_json import SpecialTokens, read_special_tokens, read_tokenizer
+from zoo.checkpoints.config import Config, generation_settings, warn_of_generation
+from zoo.checkpoints.special_tokens import SpecialTokens, read_special_tokens
+from zoo.checkpoints.tensors import Tensor, assign, check_tensors, picked, repeated, stored_tensors
+from zoo.checkpoints.tokenizer_json import read_tokenizer
 from zoo.models import GPT
 from zoo.tasks.text_generator import TextGenerator
 from zoo.text import END, PADDING, START, UNKNOWN

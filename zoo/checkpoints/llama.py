@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from zoo.checkpoints.hugging_face import Config, Tensor, transposed
+from zoo.checkpoints.config import Config
+from zoo.checkpoints.tensors import Tensor, transposed
 from zoo.layers.functions.positions import check_scaling
 
 PREFIX = "model."

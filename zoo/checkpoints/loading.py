@@ -6,9 +6,10 @@ import pathlib
 import warnings
 
 from zoo.checkpoints import ADAPTER_FILE, encoders
-from zoo.checkpoints.hugging_face import Config, weights_file
+from zoo.checkpoints.config import Config
 from zoo.checkpoints.language_models import FAMILIES, load_language_model
 from zoo.checkpoints.marian import load_marian
+from zoo.checkpoints.tensors import weights_file
 from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator

@@ -13,23 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.checkpoints import ADDED_TOKENS_FILE, CONFIG_FILE, TOKENIZER_CONFIG_FILE
-from zoo.checkpoints.hugging_face import (
+from zoo.checkpoints.config import (
     ACTIVATIONS,
     Config,
-    Tensor,
     activation_name,
-    assign,
-    check_tensors,
-    dense,
     generation_settings,
-    norm,
-    picked,
     read_json,
     read_settings,
-    repeated,
-    stored_tensors,
     warn_of_generation,
 )
+from zoo.checkpoints.tensors import Tensor, assign, check_tensors, dense, norm, picked, repeated, stored_tensors
 from zoo.checkpoints.tokenizer_files import special_names
 from zoo.models import Transformer
 from zoo.tasks.translator import Translator

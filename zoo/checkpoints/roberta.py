@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from zoo.checkpoints import bert
-from zoo.checkpoints.hugging_face import Config, Tensor
+from zoo.checkpoints.config import Config
+from zoo.checkpoints.tensors import Tensor
 
 PREFIX = "roberta."
 IGNORED = bert.IGNORED

@@ -17,8 +17,9 @@ import numpy as np
 
 from zoo.atomic import replaced_folder
 from zoo.checkpoints import CONFIG_FILE, GENERATION_FILE, TOKENIZER_CONFIG_FILE, gpt2, marian
-from zoo.checkpoints.hugging_face import Config, collect, picked, write_json, write_tensors
+from zoo.checkpoints.config import Config, write_json
 from zoo.checkpoints.language_models import DEFAULT_END, end_piece
+from zoo.checkpoints.tensors import collect, picked, write_tensors
 from zoo.checkpoints.tokenizer_writing import write_tokenizer
 from zoo.models import GPT, Transformer
 from zoo.tasks.text_generator import TextGenerator

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from zoo.checkpoints import ADDED_TOKENS_FILE, CONFIG_FILE, TOKENIZER_CONFIG_FILE
-from zoo.checkpoints.hugging_face import read_json, read_settings
+from zoo.checkpoints.config import read_json, read_settings
 from zoo.text.words import QWEN_2
 
 TOKENIZER_FILE = "tokenizer.json"

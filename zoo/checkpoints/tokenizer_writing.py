@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from zoo.checkpoints import TOKENIZER_CONFIG_FILE
-from zoo.checkpoints.hugging_face import write_json
+from zoo.checkpoints.config import write_json
 from zoo.checkpoints.tokenizer_files import TOKENIZER_FILE
 from zoo.text import BytePairTokenizer
 from zoo.text.added_tokens import AddedToken

@@ -1,7 +1,6 @@
 """Every tokenizer against the contract of all, and what does not depend on a vocabulary."""
 
 import ast
-import itertools
 import pathlib
 import re
 
@@ -13,15 +12,7 @@ import tensorflow as tf
 from zoo import text as zoo_text
 from zoo.testing import TokenizerTests
 from zoo.text import BytePairTokenizer, CharacterTokenizer, previous
-from zoo.text.tokenizer import (
-    encode_corpus,
-    is_utf8,
-    rows_of,
-    splits_of,
-    tokenizer_from_config,
-    tokenizer_to_config,
-    valid_utf8,
-)
+from zoo.text.tokenizer import encode_corpus, tokenizer_from_config, tokenizer_to_config
 
 TEXTS = ("größer 中 😀", "ab\n", "", "a\0b \u2028\ufeff")
 
@@ -116,36 +107,6 @@ class TestBytePairsOfNormalisedTexts(TokenizerTests):
 def test_what_is_read_to_write_ids(dtype):
     read = previous(tf.constant([[4, 5, 3], [6, 3, 0]], dtype))
     np.testing.assert_array_equal(read, np.array([[2, 4, 5], [2, 6, 3]], dtype), strict=True)
-
-
-# The first and the last byte of each kind, and those beside them.
-BYTES = bytes.fromhex("00 41 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 ed ef f0 f4 f5 ff")
-
-
-def decodable(text):
-    try:
-        text.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def test_valid_utf8_is_told_from_other_bytes():
-    short = [bytes(each) for size in range(4) for each in itertools.product(BYTES, repeat=size)]
-    four = [bytes([first, *rest]) for first in (0xF0, 0xF1, 0xF4, 0xF5) for rest in itertools.product(BYTES, repeat=3)]
-    texts = [*short, *four, *(chr(code).encode("utf-8", "surrogatepass") for code in range(0, 0x110000, 7))]
-    np.testing.assert_array_equal(is_utf8(tf.constant(texts)), [decodable(text) for text in texts])
-    expected = [text.decode("utf-8", "replace").encode() for text in texts]
-    assert valid_utf8(tf.constant(texts)).numpy().tolist() == expected
-    whole = [text for text in texts if decodable(text)]
-    assert valid_utf8(tf.constant(whole)).numpy().tolist() == whole
-
-
-def test_rows_from_ends_and_back():
-    rows = rows_of(tf.constant([2, 2, 5]), 5)  # the second row is empty
-    np.testing.assert_array_equal(rows, np.array([0, 0, 2, 2, 2]), strict=True)
-    np.testing.assert_array_equal(splits_of(rows, 4), np.array([0, 2, 2, 5, 5]), strict=True)
-    np.testing.assert_array_equal(splits_of(rows[:0], 2), np.array([0, 0, 0]), strict=True)
 
 
 def test_the_class_is_in_the_config():

@@ -13,7 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text import PADDING, BytePairTokenizer, Tokenizer, compiled_encoder, previous
-from zoo.text.tokenizer import as_utf8, tokenizer_to_config
+from zoo.text.strings import as_utf8
+from zoo.text.tokenizer import tokenizer_to_config
 
 from ..corpora.pairs import Pairs
 from ..progress import progress_bar

@@ -13,7 +13,8 @@ import tensorflow as tf
 from zoo.atomic import replaced_folder
 from zoo.tasks import MODEL_FILE
 from zoo.text import PADDING, Tokenizer
-from zoo.text.tokenizer import as_utf8, tokenizer_from_config, tokenizer_to_config
+from zoo.text.strings import as_utf8
+from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
 
 
 def strings(texts: Sequence[str]) -> tf.Tensor:

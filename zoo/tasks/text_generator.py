@@ -30,7 +30,8 @@ from zoo.tasks.settings import DEFAULTS, LONGEST_STOP, MOST_STOPS, SETTINGS, STO
 from zoo.tasks.task import check_one_for_each_text, strings, zeroed
 from zoo.tasks.text_continuation import TextContinuation
 from zoo.text import END, PADDING, START, Tokenizer, previous
-from zoo.text.tokenizer import example_texts, valid_utf8, whole_number
+from zoo.text.strings import valid_utf8
+from zoo.text.tokenizer import example_texts, whole_number
 
 _EXAMPLE = {**DEFAULTS, "seed": 0, "max_new_tokens": 16, "temperature": 0.8, "top_p": 0.9}
 _SIGNATURE = {

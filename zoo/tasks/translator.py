@@ -30,7 +30,8 @@ from zoo.tasks.settings import TRANSLATION_SETTINGS
 from zoo.tasks.task import check_one_for_each_text, strings, zeroed
 from zoo.tasks.text_to_text import TextToText
 from zoo.text import END, Tokenizer, previous
-from zoo.text.tokenizer import example_texts, strip, whole_number
+from zoo.text.strings import strip
+from zoo.text.tokenizer import example_texts, whole_number
 
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _PREFIX = tf.TensorSpec([None], tf.string, name="prefix")

@@ -24,7 +24,8 @@ from zoo.text.pair_tokenizer import (
     visible,
     whole_words,
 )
-from zoo.text.tokenizer import FIRST, strip, to_learn_from, valid_utf8, whole_number
+from zoo.text.strings import strip, to_learn_from, valid_utf8
+from zoo.text.tokenizer import FIRST, whole_number
 from zoo.text.vocabulary import pieces_in_order
 from zoo.text.words import GPT_2, check_patterns, split_into_words
 

@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text.lookup import lookup_table
-from zoo.text.tokenizer import chosen_rows, rows_of, splits_of
+from zoo.text.ragged import chosen_rows, rows_of, splits_of
 
 _NONE = -1  # no id: a word of several pieces, or a byte that the vocabulary lacks
 

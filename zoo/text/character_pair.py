@@ -20,7 +20,8 @@ from zoo.text.pair_tokenizer import (
     visible,
     whole_words,
 )
-from zoo.text.tokenizer import FIRST, REPLACEMENT, is_utf8
+from zoo.text.strings import is_utf8
+from zoo.text.tokenizer import FIRST, REPLACEMENT
 from zoo.text.words import SEPARATOR, separated
 
 SPACE = "▁"

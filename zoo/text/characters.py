@@ -9,7 +9,9 @@ import tensorflow as tf
 from zoo.text.canonical import composed, lowercase_of
 from zoo.text.lookup import lookup_table
 from zoo.text.normalization import Composition, Lowercase
-from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer, splits_of, to_learn_from
+from zoo.text.ragged import splits_of
+from zoo.text.strings import to_learn_from
+from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer
 from zoo.text.vocabulary import check_vocabulary, fault_of_text, most_frequent
 
 

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from zoo.text.lookup import lookup_table
 from zoo.text.sentence_piece import SentencePieceTokenizer
-from zoo.text.tokenizer import FIRST, UNKNOWN, strip
+from zoo.text.strings import strip
+from zoo.text.tokenizer import FIRST, UNKNOWN
 
 # As in `transformers`: the text begins with `>>`, and the first `<<` ends the language. `.` matches no broken bytes.
 _LANGUAGE = r"\A>>\C*?<<"

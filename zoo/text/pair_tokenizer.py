@@ -8,7 +8,8 @@ import tokenizers
 
 from zoo.text.added_tokens import AddedToken
 from zoo.text.byte_pair_graph import WordPieces
-from zoo.text.tokenizer import checked_texts, splits_of
+from zoo.text.ragged import splits_of
+from zoo.text.strings import checked_texts
 from zoo.text.vocabulary import check_each_once
 from zoo.text.word_tokenizer import WordTokenizer
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 from zoo.extras import needs
 from zoo.text.lookup import lookup_table
 from zoo.text.pair_tokenizer import check_pieces
+from zoo.text.ragged import chosen_rows, rows_of, splits_of
 from zoo.text.sentence_piece_file import (
     BYTE,
     CONTROL,
@@ -29,7 +30,8 @@ from zoo.text.sentence_piece_file import (
 )
 from zoo.text.sentence_piece_graph import Cutter, Pairs, Viterbi, packed, unpacked
 from zoo.text.sentence_piece_normalizer import Normalizer, repaired
-from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, chosen_rows, rows_of, splits_of, to_learn_from, whole_number
+from zoo.text.strings import to_learn_from
+from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, whole_number
 
 _UNKNOWN_PENALTY = np.float32(10)
 _WITHOUT_ID = (UNKNOWN_PIECE, CONTROL)

@@ -37,7 +37,7 @@ import tensorflow as tf
 
 from zoo.text.byte_pair_graph import Merging
 from zoo.text.lookup import lookup_table
-from zoo.text.tokenizer import chosen_rows, rows_of
+from zoo.text.ragged import chosen_rows, rows_of
 from zoo.text.trie import BITS, LAST, Trie, characters_of, followed, longest
 from zoo.text.words import SEPARATOR, in_ranges, separated
 

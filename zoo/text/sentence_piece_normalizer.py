@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text.sentence_piece_file import SPACE, Normalization
-from zoo.text.tokenizer import is_utf8
+from zoo.text.strings import is_utf8
 from zoo.text.trie import Trie, followed, longest
 from zoo.text.words import in_ranges
 

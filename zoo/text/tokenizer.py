@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import operator
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
+
+from zoo.text.ragged import cut_to
+from zoo.text.strings import checked_texts
 
 PADDING = 0
 UNKNOWN = 1
@@ -19,36 +21,11 @@ END = 3  # the first of the ids that a model may write
 SPECIAL_PIECES = ("", "<unk>", "<s>", "</s>")
 FIRST = len(SPECIAL_PIECES)  # the first id of the vocabulary
 REPLACEMENT = "\ufffd"
-SPACE = r"[\t-\r\x1c-\x20\x{85}\p{Z}]"  # the characters for which `str.isspace` is true
-_AROUND = rf"\A{SPACE}+|{SPACE}+\z"
-_UTF_8 = r"[\x{0}-\x{d7ff}\x{e000}-\x{10ffff}]*"  # all but surrogates, which have no UTF-8
 
 
 def previous(ids: tf.Tensor) -> tf.Tensor:
     """The decoder's inputs for target ids `(B, T)`: the ids shifted right by one, START first, `(B, T)`."""
     return tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=START)
-
-
-def strip(texts: tf.Tensor) -> tf.Tensor:
-    """Texts `(B,)` without the white space around them, as `str.strip`; `tf.strings.strip` knows only ASCII's."""
-    return tf.strings.regex_replace(texts, _AROUND, "")
-
-
-def is_utf8(texts: tf.Tensor) -> tf.Tensor:
-    """Whether each string is valid UTF-8, of the same shape."""
-    return tf.strings.regex_full_match(texts, _UTF_8)
-
-
-def valid_utf8(texts: tf.Tensor) -> tf.Tensor:
-    """Strings of any bytes, with U+FFFD for bytes that are no UTF-8, as `bytes.decode("utf-8", "replace")` reads them.
-
-    `unicode_transcode` takes a hundred times as long as the regular expression, which is enough for valid texts.
-    """
-    return tf.cond(
-        tf.reduce_all(is_utf8(texts)),
-        lambda: texts,
-        lambda: tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"),
-    )
 
 
 # The classes that `tokenizer_from_config` knows: all that were defined.
@@ -189,7 +166,7 @@ class Tokenizer(tf.Module):
             # The shorter text keeps up to half of the room, and the longer one what is left.
             short = tf.minimum(tf.minimum(*lengths), room // 2)  # (B,)
             kept = tf.where(lengths[0] <= lengths[1], short, room - short)  # (B,), of the first text
-            texts = [_cut_to(text, limits) for text, limits in zip(texts, (kept, room - kept), strict=True)]
+            texts = [cut_to(text, limits) for text, limits in zip(texts, (kept, room - kept), strict=True)]
         begins = 1 + texts[0].row_lengths()[:, tf.newaxis] + self.pair_separators  # (B, 1), of the second texts
         ends = begins + texts[1].row_lengths()[:, tf.newaxis]  # (B, 1)
 
@@ -298,38 +275,6 @@ class Tokenizer(tf.Module):
         raise NotImplementedError
 
 
-def rows_of(ends: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """The row of each of `count` values, int64 `(count,)`, if row i ends before value `ends[i]`.
-
-    It is one operation; `tf.repeat(tf.range(rows), lengths)` has about 25.
-    """
-    places = tf.range(tf.cast(count, ends.dtype))
-    return tf.raw_ops.UpperBound(sorted_inputs=ends[tf.newaxis], values=places[tf.newaxis], out_type=tf.int64)[0]
-
-
-def splits_of(rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Where each of `count` rows begins, and the end, int64 `(count + 1,)`, from the ascending row of each value."""
-    every = tf.range(tf.cast(count, tf.int64) + 1)
-    return tf.raw_ops.LowerBound(sorted_inputs=rows[tf.newaxis], values=every[tf.newaxis], out_type=tf.int64)[0]
-
-
-def chosen_rows(values: tf.Tensor, splits: tf.Tensor, which: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Rows of a ragged tensor in any order, also several times.
-
-    Args:
-        values: the values of all rows, `(N,)`.
-        splits: where each row begins, and the end, int64 `(rows + 1,)`.
-        which: the number of each row that is chosen, `(R,)`.
-
-    Returns:
-        The values of the chosen rows, `(P,)`, and where each row begins, and the end, int64 `(R + 1,)`.
-    """
-    chosen = tf.raw_ops.RaggedGather(
-        params_nested_splits=[splits], params_dense_values=values, indices=which, OUTPUT_RAGGED_RANK=1
-    )
-    return chosen.output_dense_values, chosen.output_nested_splits[0]
-
-
 def tokenizer_to_config(tokenizer: Tokenizer) -> dict[str, Any]:
     """The tokenizer's class and arguments, fit for JSON."""
     return {"class": type(tokenizer).__name__, **tokenizer.get_config()}
@@ -429,58 +374,6 @@ def whole_number(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise ValueError(f"`{name}` must be an integer. Received: {name}={value!r}") from None
-
-
-def as_utf8(text: str) -> bytes:
-    """The text in UTF-8, with "?" for half a surrogate pair, which has none."""
-    return text.encode("utf-8", "replace")
-
-
-def to_learn_from(texts: Iterable[str]) -> Iterator[str]:
-    """Passes texts on to what learns a vocabulary, as `tokenize` reads them.
-
-    Raises:
-        ValueError: `texts` is no iterable of strings.
-    """
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise ValueError(f"`texts` must be an iterable of strings. Received: one {type(texts).__name__}")
-    return map(_learnable, texts)
-
-
-def _learnable(text: str) -> str:
-    if not isinstance(text, str):
-        raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text).__name__}")
-    return as_utf8(text).decode()
-
-
-def checked_texts(texts: Any) -> tf.Tensor:
-    """The texts as a tensor of strings `(B,)`.
-
-    Raises:
-        ValueError: they are not strings with one axis.
-    """
-    wanted = "`texts` must be a batch of strings `(B,)`; put a single string into a list. Received: "
-    if isinstance(texts, np.ndarray) and texts.size:
-        with contextlib.suppress(TypeError, ValueError):  # such as half a surrogate pair
-            texts = tf.convert_to_tensor(texts)  # several times as fast as the loop below
-    if isinstance(texts, list | tuple) or (isinstance(texts, np.ndarray) and texts.ndim == 1):
-        # An empty list would become a tensor of floats, and half a surrogate pair would be an error.
-        texts = [as_utf8(text) if isinstance(text, str) else text for text in texts] or tf.constant([], tf.string)
-    try:
-        texts = tf.convert_to_tensor(texts)
-    except (TypeError, ValueError) as error:  # None among strings, or a KerasTensor, about which Keras says more
-        raise ValueError(f"{wanted}{reprlib.repr(texts)}") from error
-    if texts.dtype != tf.string or texts.shape.rank not in (None, 1):
-        raise ValueError(f"{wanted}{texts.dtype.name} of shape {texts.shape}")
-    return tf.ensure_shape(texts, [None])
-
-
-def _cut_to(ids: tf.RaggedTensor, limits: tf.Tensor) -> tf.RaggedTensor:
-    """The first ids of each row of `(B, None)`, at most as many as its limit `(B,)`."""
-    rows = ids.value_rowids()  # (N,)
-    places = tf.range(tf.size(rows, tf.int64)) - tf.gather(ids.row_starts(), rows)  # (N,)
-    values = tf.boolean_mask(ids.values, places < tf.gather(limits, rows))
-    return tf.RaggedTensor.from_row_lengths(values, tf.minimum(ids.row_lengths(), limits), validate=False)
 
 
 def _checked_ids(ids: Any) -> tf.Tensor:

@@ -9,7 +9,8 @@ import tensorflow as tf
 from zoo.text.canonical import composed
 from zoo.text.lookup import lookup_table
 from zoo.text.normalization import Composition
-from zoo.text.tokenizer import FIRST, REPLACEMENT, SPACE, UNKNOWN, Tokenizer, to_learn_from
+from zoo.text.strings import SPACE, to_learn_from
+from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer
 from zoo.text.vocabulary import check_vocabulary, fault_of_text, most_frequent
 
 

@@ -16,7 +16,8 @@ import tokenizers
 from zoo.text.added_tokens import AddedToken, AddedTokens
 from zoo.text.byte_pair_graph import WholeWords
 from zoo.text.pair_tokenizer import check_pieces, checked_added_tokens, visible
-from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, to_learn_from, whole_number
+from zoo.text.strings import to_learn_from
+from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, whole_number
 from zoo.text.word_piece_graph import BertNormalizer, LongestMatch, cut_into_words
 from zoo.text.word_tokenizer import WordTokenizer
 

@@ -22,7 +22,8 @@ import tensorflow as tf
 
 from zoo.text.canonical import bert_changes, bert_separators, kept_marks
 from zoo.text.normalization import Expansion, code_point_table, reordered
-from zoo.text.tokenizer import UNKNOWN, rows_of
+from zoo.text.ragged import rows_of
+from zoo.text.tokenizer import UNKNOWN
 from zoo.text.trie import LAST, Trie, characters_of, followed, longest
 from zoo.text.words import SEPARATOR, in_ranges, separated
 

@@ -7,7 +7,9 @@ import tensorflow as tf
 
 from zoo.text.added_tokens import AddedTokens
 from zoo.text.byte_pair_graph import WholeWords
-from zoo.text.tokenizer import FIRST, Tokenizer, checked_texts, splits_of, valid_utf8
+from zoo.text.ragged import splits_of
+from zoo.text.strings import checked_texts, valid_utf8
+from zoo.text.tokenizer import FIRST, Tokenizer
 
 
 class WordTokenizer(Tokenizer):

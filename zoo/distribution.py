@@ -38,6 +38,7 @@ _GROUP = 1907  # a key of our own, since TensorFlow numbers its groups from 1
 _POLL_SECONDS = 2.0  # between two looks at the other workers
 _STRIKES = 3  # a worker is lost after so many refused connections in a row
 _GOODBYE_SECONDS = 10.0  # the wait for the others at the end
+_SEEDS = 1_000_003  # from the seed of one worker to that of the next; a prime
 _OF_LOST_WORKERS = (  # what a collective operation raises after a peer's death
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -363,9 +364,6 @@ class Workers:
         model.make_train_function = _train_function_without_xla(model)
         model.train_function = None  # an earlier `fit` has made one, which trains without the other workers
         return model
-
-
-_SEEDS = 1_000_003  # from the seed of one worker to that of the next; a prime
 
 
 class _AveragedStep:

@@ -55,12 +55,12 @@ BELOW = {
 }
 # The parts of training/, bottom first: each imports only parts of the lines above it. The others stand on top.
 TRAINING = [
-    {"progress", "answering", "start_tensorflow", "run_files", "search_index", "encoding"},
+    {"progress", "answering", "start_tensorflow", "run_files", "search_index", "file_encoding"},
     {"storage", "batch_inference"},
     {"corpora"},
     {"schema"},
     {"batches", "scoring", "learn_tokenizer"},
-    {"fitting", "cards", "start"},
+    {"fitting", "cards", "fine_tuning"},
     {"preparing", "distillation", "shortlisting"},
     {"translation", "language_modelling", "classification", "imported"},
     {"masked_language_modelling"},

@@ -22,6 +22,7 @@ from .batches.pair_batches import Sampler
 from .cards import classifier_card as card
 from .corpora.corpus import CorpusError, normalized
 from .corpora.labelled import LabelledCorpus, LabelledTexts
+from .fine_tuning import clone_pretrained, copy_weights, load_pretrained, position_limit, say_unknown
 from .fitting.fit import Prepared
 from .fitting.loss import ClassesPrediction, ClassPrediction, VotesPrediction
 from .learn_tokenizer import learn_tokenizer
@@ -31,7 +32,6 @@ from .schema.classifier_tables import ClassifierRecipe
 from .schema.recipe import RecipeError, blamed_on
 from .scoring.classification import evaluate
 from .scoring.label_sets import evaluate as evaluate_sets
-from .start import clone_pretrained, copy_weights, load_pretrained, position_limit, say_unknown
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 

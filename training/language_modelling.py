@@ -21,6 +21,7 @@ from .batches.text_windows import Windows, encode, windows_once
 from .cards import generator_card as card
 from .corpora.corpus import CorpusError
 from .corpora.texts import Document, TextCorpus
+from .fine_tuning import clone_pretrained, load_pretrained, say_unknown
 from .fitting.fit import Prepared
 from .fitting.loss import TokenPrediction
 from .learn_tokenizer import learn_tokenizer
@@ -30,7 +31,6 @@ from .run_files import Digest
 from .schema.generator_tables import GeneratorRecipe
 from .schema.recipe import blamed_on
 from .schema.recipe_tables import Recipe
-from .start import clone_pretrained, load_pretrained, say_unknown
 from .storage import key_of
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]

@@ -17,13 +17,13 @@ from .batches.masked_windows import MaskedWindows
 from .cards import filler_card as card
 from .corpora.corpus import CorpusError
 from .corpora.texts import TextCorpus
+from .fine_tuning import clone_pretrained, copy_weights, load_pretrained, position_limit, say_unknown
 from .fitting.fit import Prepared
 from .fitting.loss import MaskedTokenPrediction
 from .language_modelling import BATCH_TOKENS, encoded_split, encoded_splits, learnt_tokenizer
 from .preparing import digests, new_model
 from .schema.classifier_tables import MaskedLanguageModelRecipe
 from .schema.recipe import RecipeError, blamed_on
-from .start import clone_pretrained, copy_weights, load_pretrained, position_limit, say_unknown
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 

@@ -9,10 +9,10 @@ import keras
 
 from zoo.text import Tokenizer
 
+from .fine_tuning import weights_digest
 from .learn_tokenizer import vocabulary_digest
 from .schema.recipe import blamed_on
 from .schema.recipe_tables import Recipe
-from .start import weights_digest
 
 Tokenizers = TypeVar("Tokenizers", Tokenizer, tuple[Tokenizer, Tokenizer])
 

@@ -21,6 +21,7 @@ from .batches.pair_batches import Batches, BatchesInStages, EncodedPairs, Sample
 from .cards import translator_card as card
 from .corpora.pairs import PairCorpus, Pairs, Part
 from .distillation import taught
+from .fine_tuning import clone_pretrained, load_pretrained, say_unknown
 from .fitting.fit import Prepared
 from .fitting.loss import TokenPrediction
 from .learn_tokenizer import learn_tokenizer
@@ -30,7 +31,6 @@ from .schema.recipe import RecipeError, blamed_on
 from .schema.translator_tables import TranslatorRecipe
 from .scoring.bleu import corpus_bleu
 from .scoring.evaluation import evaluate
-from .start import clone_pretrained, load_pretrained, say_unknown
 from .storage import key_of
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]

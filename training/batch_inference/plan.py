@@ -19,7 +19,7 @@ from zoo.serving.layout import SAVED_MODEL_FILE, version_folder
 from zoo.tasks.results import Failure
 from zoo.tasks.settings import defaults_of
 
-from ..encoding import refuse_utf_16
+from ..file_encoding import refuse_utf_16
 from .filesystem import absolute, compression, open_file, whole
 from .rows import Chunk, Layout, columns_of_line, lines_between
 from .signatures import signature_of

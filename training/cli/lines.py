@@ -15,7 +15,7 @@ import typer
 from zoo.local_workers import cores
 
 from ..answering import More, at_once
-from ..encoding import refuse_utf_16
+from ..file_encoding import refuse_utf_16
 from ..start_tensorflow import import_tensorflow
 from .printing import shortened
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from zoo.atomic import write_whole
 
-from ..encoding import MARKS
+from ..file_encoding import MARKS
 from .corpus import CorpusError, expanded
 
 logger = logging.getLogger(__name__)

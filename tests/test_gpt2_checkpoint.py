@@ -362,7 +362,6 @@ class TestFaults:
             ({"n_embd": 15}, r"wte\.weight has the shape \(\d+, 12\), and config\.json asks for \(\d+, 15\)\.$"),
             ({"n_embd": 10**9}, r"asks for \(\d+, 1000000000\)\.$"),
             ({"eos_token_id": -1}, r"eos_token_id is -1, and must be an id\.$"),
-            ({"eos_token_id": 10**6}, r"eos_token_id is 1000000, which is no id of its tokenizer\.$"),
         ],
     )
     def test_files_that_do_not_fit(self, folder, changes, message):
@@ -376,11 +375,28 @@ class TestFaults:
         with pytest.raises(ValueError, match=r"config\.json lacks n_layer\.$"):
             zoo.load(folder)
 
-    def test_a_vocabulary_without_its_end(self, folder):
+    def test_an_end_beyond_the_vocabulary(self, folder, loaded):
+        config = json.loads((folder / "config.json").read_text()) | {"eos_token_id": 50_256}
+        (folder / "config.json").write_text(json.dumps(config))
+        with pytest.warns(UserWarning, match=r"eos_token_id is 50256, .* Here <\|endoftext\|>, its end of text, ends"):
+            again = zoo.load(folder)
+        ids = np.array([[START, 5, 9]])
+        np.testing.assert_array_equal(np.array(again.model(ids)), np.array(loaded.model(ids)))
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({}, r"the tokenizer has no piece '<\|endoftext\|>'"),
+            ({"eos_token_id": 50_256}, r"eos_token_id is 50256, which is no id of its tokenizer\.$"),
+        ],
+    )
+    def test_a_vocabulary_without_its_end(self, folder, changes, message):
         vocabulary = json.loads((folder / "vocab.json").read_text())
         del vocabulary["<|endoftext|>"]
         (folder / "vocab.json").write_text(json.dumps(vocabulary))
-        with pytest.raises(ValueError, match=r"the tokenizer has no piece '<\|endoftext\|>'"):
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | changes))
+        with pytest.raises(ValueError, match=message):
             zoo.load(folder)
 
     def test_a_vocabulary_without_its_start(self, folder):

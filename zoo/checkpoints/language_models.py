@@ -137,9 +137,18 @@ def _end(
                 "token.",
                 stacklevel=4,
             )
+    size, piece = tokenizer.size - FIRST, special.names.get("eos_token", DEFAULT_END)
+    if type(end) is int and end >= size and piece in tokenizer.get_config()["vocabulary"]:
+        # Who trains a small GPT-2 may forget to change the default, 50256.
+        warnings.warn(
+            f"{path}: eos_token_id is {end}, which is no id of its tokenizer. Here {piece}, its end of text, ends a "
+            "text.",
+            stacklevel=4,
+        )
+        end = None
     if end is None:
-        end = _id_of(path, tokenizer, special.names.get("eos_token", DEFAULT_END))
-    if isinstance(end, bool) or not isinstance(end, int) or not 0 <= end < tokenizer.size - FIRST:
+        end = _id_of(path, tokenizer, piece)
+    if type(end) is not int or not 0 <= end < size:
         raise ValueError(f"{path}: eos_token_id is {end!r}, which is no id of its tokenizer.")
     return end
 

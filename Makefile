@@ -6,7 +6,7 @@
 #   make test-browser tests of the page of `zoo serve` in Chromium; without chromium and chromedriver they skip
 #   make test-torch   tests of the layers with Keras on PyTorch in place of TensorFlow
 #   make docs         the documents as a site, in site/
-#   make bench        all benchmarks but the longest, in 30 to 45 minutes; writes their figures into the documents
+#   make bench        all benchmarks but the longest, in 25 to 40 minutes; writes their figures into the documents
 
 PYTHON ?= python3
 BIN := .venv/bin

@@ -79,7 +79,7 @@ tables, "ours" means the zoo. PyTorch runs eagerly: `torch.compile` needs a C++ 
 scripts while nothing else runs.
 
 ```sh
-make bench                                        # all but the longest, in 30 to 45 minutes; installs the peers
+make bench                                        # all but the longest, in 25 to 40 minutes; installs the peers
 .venv/bin/python benchmarks/serving.py --help     # one of them; --record stores its figures
 ```
 

@@ -1,13 +1,14 @@
-"""Runs all benchmarks but the longest, in 30 to 45 minutes on two cores, stores their figures and writes the documents.
+"""Runs all benchmarks but the longest, in 25 to 40 minutes on two cores, stores their figures and writes the documents.
 
     python benchmarks/run_all.py                       # what `make bench` does; needs the 'peers' extra
     python benchmarks/run_all.py serving generation    # only these
 
 If `tensorflow_model_server` is on the PATH or named by TF_SERVING_BIN, `load.py` measures it too. `opus_mt.py`,
-`batch.py`, `input_pipeline.py`, `onednn.py`, `thought_vector.py` and the training of `imported_translator.py` take
-longer, so run these separately. So do the trainings of the models that `trained.py` lists; `distilled.py` and
-`shortlist.py` need two of them. `language_identification.py` needs the extra 'identifiers', and its second table a
-clone of lingua's repository. `pronunciation.py` and `published_pronunciation.py` need the extra 'pronouncers'.
+`batch.py`, `input_pipeline.py`, `long_attention.py`, `onednn.py`, `thought_vector.py` and the training of
+`imported_translator.py` take longer, so run these separately. So do the trainings of the models that `trained.py`
+lists; `distilled.py` and `shortlist.py` need two of them. `language_identification.py` needs the extra 'identifiers',
+and its second table a clone of lingua's repository. `pronunciation.py` and `published_pronunciation.py` need the extra
+'pronouncers'.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ LEFT_OUT = (
     "distilled",
     "shortlist",
     "input_pipeline",
+    "long_attention",
     "onednn",
     "opus_mt",
     "thought_vector",

@@ -45,7 +45,20 @@ def _located(path: Path, info: pydantic.ValidationInfo) -> Path:
     return folder / relative if os.path.exists(folder / relative) else path
 
 
-UserPath = Annotated[Path, pydantic.Strict(False), pydantic.AfterValidator(_located)]
+def _not_empty(value: Any) -> Any:
+    """Refuses an empty path, as `--set corpus.train=$FILE` gives without the variable: it means the working directory.
+
+    Raises:
+        ValueError: it is one.
+    """
+    if value == "":
+        raise ValueError("input should be a path that is not empty")
+    return value
+
+
+UserPath = Annotated[
+    Path, pydantic.Strict(False), pydantic.BeforeValidator(_not_empty), pydantic.AfterValidator(_located)
+]
 """A path in a recipe. `~` is the home folder; a relative path is looked up in the working directory, then in the
 recipe's folder. The working directory is first, because `--set` is typed there; so recipes of version 0.1 keep their
 meaning."""

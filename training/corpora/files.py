@@ -8,6 +8,7 @@ import hashlib
 import http.client
 import logging
 import os
+import re
 import urllib.error
 import urllib.request
 import zlib
@@ -22,6 +23,7 @@ from .corpus import CorpusError, expanded
 logger = logging.getLogger(__name__)
 
 _PACKED = (".zip", ".tar", ".tar.gz", ".tgz", ".bz2", ".xz", ".zst", ".7z")
+_UNPACK = "packed by {}; unpack it first"
 # How files that are no plain text begin, what they are, and what to do.
 _SPREADSHEET = "a spreadsheet or a ZIP archive; save the sheet as tab-separated text in UTF-8, or unpack the archive"
 _OTHERS = {
@@ -29,6 +31,9 @@ _OTHERS = {
     b"PK\x03\x04": _SPREADSHEET,
     b"\xd0\xcf\x11\xe0": _SPREADSHEET,
     b"PAR1\x15": "a Parquet file; write its columns into a TSV first",
+    b"BZh91AY&SY": _UNPACK.format("bzip2"),
+    b"\xfd7zXZ\0": _UNPACK.format("xz"),
+    b"\x28\xb5\x2f\xfd": _UNPACK.format("zstd"),
     **MARKS,
 }
 _ZEROS = (
@@ -65,7 +70,7 @@ def lines_of(path: Path, ends: bool = False) -> Iterator[str]:
                 offset += len(line)
     except FileNotFoundError:
         where = "" if path.is_absolute() else f" in the working directory, {Path.cwd()}, nor in the recipe's folder"
-        raise CorpusError(f"{path}: there is no such file{where}.") from None
+        raise CorpusError(f"{path}: there is no such file{where}{_about_name(str(path))}.") from None
     except IsADirectoryError:
         raise CorpusError(f"{path}: expected a file, found a folder.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -80,6 +85,17 @@ def lines_of(path: Path, ends: bool = False) -> Iterator[str]:
     if number == 1 and b"\r" in line.removesuffix(b"\n").removesuffix(b"\r"):
         advice = r"if it should be several, tr '\r' '\n' makes them"
         logger.warning("%s: one line with carriage returns in it; %s", path, advice)
+
+
+def _about_name(name: str) -> str:
+    """A hint for the name of a missing file that would mean something to a shell, a browser or a TOML parser."""
+    if re.match("[a-z][a-z0-9]+:/", name):
+        return "; nothing is downloaded from an address, so give the path of a file"
+    if re.search("[\t\n\r\f\b]", name):
+        return r"; a \ in double quotes of TOML, as in \t, stands for a special character, so write / or \\"
+    if re.search(r"[*?\[$%]", name):
+        return "; wildcards such as * and variables such as $HOME are not replaced in a name; ~ is"
+    return ""
 
 
 def _decoded(line: bytes, place: str, offset: int) -> str:

@@ -264,13 +264,16 @@ class FileTexts(TextCorpus):
             yield in_pieces(lines_of(file, ends=True) if file in named else _lines_in_folder(file))
 
     def _files(self, folder: Path) -> list[Path]:
-        found = sorted(
-            file
-            for file in folder.rglob(self.pattern)
-            if file.is_file()
-            and file.stat().st_size
-            and not any(part.startswith(".") for part in file.relative_to(folder).parts)
-        )
+        try:
+            found = sorted(
+                file
+                for file in folder.rglob(self.pattern)
+                if file.is_file()
+                and file.stat().st_size
+                and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+            )
+        except (NotImplementedError, ValueError) as error:
+            raise CorpusError(f"corpus.pattern = {self.pattern!r} is no pattern of names: {error}.") from None
         if not found:
             raise CorpusError(f"{folder} holds no file with text whose name fits pattern = {self.pattern!r}.")
         return found

@@ -1,7 +1,9 @@
 """Text pairs from files: what is read, what is held out, and what is said of files that cannot be read."""
 
+import bz2
 import gzip
 import itertools
+import lzma
 import os
 import re
 import threading
@@ -195,6 +197,9 @@ class TestLines:
             ("p.tsv.gz", gzip.compress(b"a\tb\n", mtime=0), "a gzipped file; give it"),  # twice
             ("p.xlsx", b"PK\x03\x04\x14\x00", "a spreadsheet or a ZIP archive; save the sheet as tab-separated text"),
             ("p.tsv", b"PAR1\x15\x04\n", "a Parquet file; write its columns into a TSV first"),
+            ("p.tsv", bz2.compress(b"a\tb\n"), "packed by bzip2; unpack it first"),
+            ("p.tsv", lzma.compress(b"a\tb\n"), "packed by xz; unpack it first"),
+            ("p.tsv", bytes.fromhex("28b52ffd0404 0000"), "packed by zstd; unpack it first"),
         ],
     )
     def test_a_file_that_is_no_plain_text(self, write, name, content, told):
@@ -240,6 +245,23 @@ class TestLines:
             read("p.tsv")
         with pytest.raises(CorpusError, match="expected a file, found a folder"):
             read(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("name", "told"),
+        [
+            ("*.tsv", "; wildcards such as * and variables such as $HOME are not replaced in a name; ~ is."),
+            ("$HOME/p.tsv", "; wildcards such as * and variables"),
+            ("https://example.org/p.tsv", "; nothing is downloaded from an address, so give the path of a file."),
+            (
+                "C:\temp\new.tsv",
+                r"; a \ in double quotes of TOML, as in \t, stands for a special character, so write /",
+            ),
+            ("c:/p.tsv", " nor in the recipe's folder."),
+        ],
+    )
+    def test_a_missing_file_whose_name_means_something_elsewhere(self, name, told):
+        with pytest.raises(CorpusError, match=f"{re.escape(told)}"):
+            read(name)
 
     def test_home_and_working_directory(self, write, monkeypatch):
         home = write("p.tsv", "a\tb\n").parent

@@ -143,6 +143,8 @@ class TestFiles:
         assert texts(some, "train") == ["first", "second"]
         with pytest.raises(CorpusError, match=r"books holds no file with text whose name fits pattern = '\*\.csv'"):
             FileTexts(train=tmp_path / "books", pattern="*.csv").check("train")
+        with pytest.raises(CorpusError, match=r"corpus\.pattern = '/\*\.txt' is no pattern of names"):
+            FileTexts(train=tmp_path / "books", pattern="/*.txt").check("train")
         write("books/z.png", b"\x89PNG\r\n")
         with pytest.raises(
             CorpusError, match=r'z\.png:1: not UTF-8: .* Or leave it out, by corpus\.pattern = "\*\.txt"'

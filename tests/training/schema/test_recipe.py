@@ -194,6 +194,8 @@ class TestFaults:
             ("model.start=3", "'model.start': input should be a path (received 3)"),
             ('corpus={kind="text"}', "'corpus.train' is missing"),
             ('corpus={kind="text",train=3}', "'corpus.train': `train` must be one path"),
+            ('corpus={kind="text",train=""}', "'corpus.train': input should be a path that is not empty or a list"),
+            ("model.start=", "'model.start': input should be a path that is not empty (received '')"),
             ("corpus.locales=[]", "'corpus.locales': input should be a list with an item or more (received [])"),
             ('corpus={kind="tfds",name=""}', "'corpus.name': input should be a string that is not empty (received '')"),
             ("corpus.locales=[1]", "'corpus.locales.0': input should be a string (received 1)"),

@@ -69,7 +69,7 @@ _MESSAGES = {
 # What to do, by how the message of the TOML parser begins.
 _PARSER_HINTS = {
     "Invalid value": "; a text needs quotes, a number a digit before its point, and true and false small letters",
-    "Unescaped '\\'": r"; write a path with /, or each \ twice",
+    **dict.fromkeys(("Unescaped '\\'", "Invalid hex value"), r"; write a path with /, or each \ twice"),
     "Cannot declare": "; a table must stand once. Several corpora are [[corpus]], with two brackets",
     "Cannot overwrite": "; a key must stand once",
 }
@@ -249,7 +249,7 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
         if hint := _of_another_kind(path, table, recipe):
             return f"{key!r} {hint}"
         known = [] if table is None else list(table.model_fields)
-        hint = _elsewhere(key, recipe) or _nearest(path[-1], known)
+        hint = _elsewhere(path[-1], recipe) or _nearest(path[-1], known)
         return f"unknown key {key!r}{hint}{_VALID}{', '.join(known)}"
     if fault["type"] == "missing":
         return f"{key!r} is missing"
@@ -325,11 +325,21 @@ def _without_numbers(path: list[str]) -> tuple[str, ...]:
 
 
 def _elsewhere(key: str, recipe: type[Recipe]) -> str:
-    """A hint that names the table with a key that was given without one, such as `epochs`."""
-    tables = {name: field.annotation for name, field in recipe.model_fields.items()}
-    for name, table in tables.items():
+    """A hint that names the right place of a key that stands in another table, or in none, such as `epochs`."""
+    if key in ("seed", "description"):
+        return f" (did you mean {key!r}, above all tables?)"
+    tables: list[tuple[tuple[str, ...], Any]] = [
+        *(((name,), field.annotation) for name, field in recipe.model_fields.items()),
+        *((path, table) for path, (_, kinds) in recipe.kinds.items() for table in kinds.values()),
+        *(
+            (("corpus", name), field.annotation)
+            for table in recipe.kinds["corpus",][1].values()
+            for name, field in table.model_fields.items()
+        ),
+    ]
+    for path, table in tables:
         if isinstance(table, type) and issubclass(table, pydantic.BaseModel) and key in table.model_fields:
-            return f" (did you mean {f'{name}.{key}'!r}?)"
+            return f" (did you mean {'.'.join([*path, key])!r}?)"
     return ""
 
 

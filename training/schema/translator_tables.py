@@ -168,7 +168,10 @@ class TranslatorRecipe(Recipe):
         if len(self.corpus.parts) == 1:
             for key, default in (("weight", 1), ("epochs", None)):
                 if getattr(self.corpus.parts[0], key) != default:
-                    raise ValueError(f"corpus.{key} is for one of several corpora, [[corpus]]; there is only one")
+                    instead = "; did you mean training.epochs?" if key == "epochs" else ""
+                    raise ValueError(
+                        f"corpus.{key} is for one of several corpora, [[corpus]]; there is only one{instead}"
+                    )
         return self
 
     @property

@@ -104,6 +104,7 @@ class TestFilesThatAreNone:
             ("mine.toml", "[model]\ndropout = .1", r"column 11\); .*, a number a digit before its point"),
             ("mine.toml", "[corpus]\nkind = “text”", r'column 8\); a text needs straight quotes, "like this"$'),
             ("mine.toml", 'a = "C:\\data"', r"; write a path with /, or each \\ twice$"),
+            ("mine.toml", 'a = "C:\\Users\\me"', r"; write a path with /, or each \\ twice$"),
             (
                 "mine.toml",
                 "[corpus]\n[corpus]",
@@ -150,6 +151,23 @@ class TestFaults:
             RecipeError, match=r"unknown key 'epochs' \(did you mean 'training\.epochs'\?\); valid here: "
         ):
             read_recipe("dates", ["epochs=3"])
+
+    @pytest.mark.parametrize(
+        ("written", "right"),
+        [
+            ("corpus.learning_rate", "'training.learning_rate'"),
+            ("training.dropout", "'model.dropout'"),
+            ("training.max_source", "'lengths.max_source'"),
+            ("training.seed", "'seed', above all tables"),
+            ("clean", "'corpus.clean'"),
+            ("corpus.duplicates", "'corpus.clean.duplicates'"),
+        ],
+    )
+    def test_a_key_in_a_wrong_table_is_told_its_own(self, written, right):
+        with pytest.raises(
+            RecipeError, match=re.escape(f"unknown key '{written}' (did you mean {right}?); valid here")
+        ):
+            read_recipe("dates", [f"{written}=1"])
 
     def test_byte_pairs_have_at_least_all_bytes(self):
         with pytest.raises(

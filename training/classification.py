@@ -203,7 +203,7 @@ def digest(task: TextClassifier, corpus: LabelledCorpus, split: str) -> str:
 def _labels(train: LabelledTexts) -> list[str]:
     labels = sorted({label for given in train.label_sets for label in given})
     if len(labels) < 2:
-        have = f"All training texts have the label {labels[0]!r}" if labels else "No training text has a label"
+        have = f"The training texts have one label, {labels[0]!r}" if labels else "No training text has a label"
         raise CorpusError(f"{have}; a classifier needs two classes or more.")
     return labels
 
@@ -214,9 +214,16 @@ def _expect_known(given: Sequence[tuple[str, ...]], labels: list[str], split: st
     for row, names in enumerate(given, 1):
         if unknown := [name for name in names if name not in known]:
             raise CorpusError(
-                f"Split {split!r}: text {row} has the label {unknown[0]!r}, which no training text has; leave such "
-                "texts out, or give others with that label to train on."
+                f"Split {split!r}: text {row} has the label {unknown[0]!r}, which no training text has; the nearest "
+                f"label is {_nearest(unknown[0], labels)!r}. Leave such texts out, or give others with that label to "
+                "train on."
             )
+
+
+def _nearest(label: str, labels: list[str]) -> str:
+    """The label that is most like another one, whatever the case of their letters."""
+    folded = {each.casefold(): each for each in labels}
+    return folded[difflib.get_close_matches(label.casefold(), folded, n=1, cutoff=0.0)[0]]
 
 
 def _check_pooling(pooling: str, several: bool) -> None:
@@ -244,10 +251,9 @@ def _weights(config: Any, given: Sequence[str], labels: list[str]) -> np.ndarray
         return np.array([len(given) / len(labels) / counts[label] for label in given])
     named = [normalized(label) for label in config]
     if unknown := sorted(set(named) - set(labels)):
-        nearest = difflib.get_close_matches(unknown[0], labels, n=1, cutoff=0.0)[0]
         raise ValueError(
             f"class_weights names {unknown[0]!r}, which no training text has as its label; the nearest label is "
-            f"{nearest!r}"
+            f"{_nearest(unknown[0], labels)!r}"
         )
     if repeated := [label for label, count in collections.Counter(named).items() if count > 1]:
         raise ValueError(f"class_weights names {repeated[0]!r} more than once, with other white space or accents")

@@ -210,7 +210,13 @@ def test_balanced_weights_make_all_classes_count_alike(recipe_of, folder):
     ("train_text", "validation_text", "overrides", "error", "message"),
     [
         ("a\tx\nb\ty\n", "c\tz\n", {}, CorpusError, "Split 'validation': text 1 has the label 'z', which no training"),
-        ("a\tx\nb\ty\n", "c\tx\n", {"corpus.test": '"w.tsv"'}, CorpusError, "Split 'test': .* 'w', .* has; leave such"),
+        (
+            "a\tx\nb\ty\n",
+            "c\tx\n",
+            {"corpus.test": '"w.tsv"'},
+            CorpusError,
+            "Split 'test': .* 'w', .* has; the nearest label is '[xy]'. Leave such",
+        ),
         ("a\t,\nb\t\n", "c\tx\n", SEVERAL, CorpusError, "No training text has a label; a classifier needs two"),
         ("a\tx,y\nb\t\n", "c\t\nd\ty,z\n", SEVERAL, CorpusError, "Split 'validation': text 2 has the label 'z'"),
         (
@@ -221,7 +227,8 @@ def test_balanced_weights_make_all_classes_count_alike(recipe_of, folder):
             *("a\tx,y\nb\ty\n", "c\tx\n", {**SEVERAL, "model.pooling": "votes"}, RecipeError),
             "^model.pooling: 'votes' is for texts with one label, and the corpus has a label_separator$",
         ),
-        ("a\tx\nb\tx\n", "c\tx\n", {}, CorpusError, "All training texts have the label 'x'; a classifier needs two"),
+        ("a\tx\nb\tx\n", "c\tx\n", {}, CorpusError, "The training texts have one label, 'x'; a classifier needs two"),
+        ("a\tx\nb\ty\n", "c\tX\n", {}, CorpusError, "label 'X', which no training text has; the nearest label is 'x'"),
         (
             *("a\tred\nb\tyellow\n", "c\tred\n", {"training.class_weights": "{yelow = 2.0}"}, RecipeError),
             "^training: class_weights names 'yelow', which no training text has as its label; the nearest .* 'yellow'$",

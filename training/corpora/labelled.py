@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import sys
-from collections import Counter
+import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,6 +19,7 @@ from ..storage import Entry, TextsWriter, select
 from .cleaning import CleanTexts
 from .corpus import CorpusError, KeptCorpus, normalized
 
+logger = logging.getLogger(__name__)
 _COLUMNS = ("texts", "labels", "seconds")  # of a stored split
 
 
@@ -108,7 +111,11 @@ class LabelledCorpus(KeptCorpus):
         Raises:
             CorpusError: the split does not exist, holds no usable text or a text without a class, or cannot be read.
         """
-        return super().read(split)
+        is_new = split not in self._cache
+        found = super().read(split)
+        if split == "train" and is_new:
+            _warn_of_alike({name for given in set(found.labels) for name in split_labels(given, self._separator)})
+        return found
 
     def _gather(self, rows: Iterable[tuple[Any, ...]], entry: Entry, training: bool) -> LabelledTexts:
         dropped: Counter[str] = Counter()
@@ -149,6 +156,22 @@ class LabelledCorpus(KeptCorpus):
         texts, labels, *seconds = (entry.texts(name) for name in _COLUMNS if entry.has(name))
         second = seconds[0] if seconds else None
         return LabelledTexts(texts, list(map(sys.intern, labels)), seconds=second, separator=self._separator)
+
+
+def _warn_of_alike(labels: Iterable[str]) -> None:
+    """Warns of labels that are classes of their own, although a reader sees no difference, or only one of case."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for label in sorted(labels):
+        visible = "".join(char for char in label if unicodedata.category(char) not in ("Cc", "Cf"))
+        groups["".join(unicodedata.normalize("NFKC", visible).casefold().split())].append(label)
+    alike = [group for group in groups.values() if len(group) > 1]
+    if alike:
+        more = f", and so do {len(alike) - 1} more groups of labels" if len(alike) > 1 else ""
+        logger.warning(
+            "corpus: the labels %s differ in case, spaces or invisible characters alone%s; each is a class of its own, "
+            "so write them alike if they are the same",
+            *(", ".join(map(repr, alike[0])), more),
+        )
 
 
 def split_labels(label: str, separator: str | None) -> tuple[str, ...]:

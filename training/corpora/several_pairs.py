@@ -129,7 +129,8 @@ class SeveralPairs(pydantic.RootModel[tuple[Annotated[PairCorpora, Field(discrim
         stored = any(is_stored(pairs.sources) for pairs in found)
         for number, (corpus, pairs) in enumerate(zip(self.root, found, strict=True)):
             told = f"corpus.{number}, {corpus.kind}: {len(pairs):,} pairs to train on, weight {corpus.weight:g}"
-            say(f"{told}, in the first {corpus.epochs} epochs" if corpus.epochs else told)
+            epochs = "first epoch" if corpus.epochs == 1 else f"first {corpus.epochs} epochs"
+            say(f"{told}, in the {epochs}" if corpus.epochs else told)
         seen = sum(len(pairs) * corpus.weight for corpus, pairs in zip(self.root, found, strict=True))
         if seen > _MOST_SEEN:
             raise CorpusError(

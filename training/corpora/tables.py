@@ -20,7 +20,7 @@ from .corpus import CorpusError
 from .files import lines_of
 
 logger = logging.getLogger(__name__)
-_QUOTED = re.compile(r'"[^"]*(""[^"]*)+"')  # a spreadsheet puts quotes around a text with quotes, and doubles those
+_QUOTED = re.compile(r'"[^"]*(""[^"]*)*"')  # a spreadsheet puts quotes around a text with quotes, and doubles those
 
 
 def read_table(
@@ -47,7 +47,7 @@ def read_table(
     needed = max(indexes) + 1
     widths: Counter[int] = Counter()
     first_of_width: dict[int, int] = {}
-    quoted, first_quoted = 0, 0
+    doubled, first_doubled, quoted = 0, 0, 0
     for number, line in lines:
         cells = line.split("\t")
         if len(cells) >= needed:
@@ -56,8 +56,10 @@ def read_table(
                 _warn_of_header(path, chosen)
             widths[len(cells)] += 1
             first_of_width.setdefault(len(cells), number)
-            if any(map(_QUOTED.fullmatch, chosen)):
-                quoted, first_quoted = quoted + 1, first_quoted or number
+            in_quotes = [cell for cell in chosen if _QUOTED.fullmatch(cell)]
+            quoted += bool(in_quotes)
+            if any('""' in cell[1:-1] for cell in in_quotes):
+                doubled, first_doubled = doubled + 1, first_doubled or number
             yield number, chosen
         elif not line.strip():
             yield number, ("",) * len(columns)
@@ -65,16 +67,23 @@ def read_table(
             told = ", ".join(f"{name} = {column!r}" for name, column in columns.items())
             advice = "; docs/own_data.md says how to make a TSV from CSV or JSON lines"
             other = advice if len(cells) == 1 and not widths else ""
+            if line.count('"') % 2:
+                other = "; if a text in quotes has a line break, docs/own_data.md says how to make a TSV without it"
             raise CorpusError(
                 f"{path}:{number}: a line must have {needed} columns or more, separated by tabs ({told}); this one has "
                 f"{len(cells)}{other}. Received: {line[:60]!r}"
             )
     _warn_of_tabs(path, widths, first_of_width)
-    if quoted:
+    if doubled:
         logger.warning(
             '%s:%d: a cell in quotes with "" inside, as spreadsheets write (lines with such a cell: %d); quotes are '
             "read as text. Export the file without them",
-            *(path, first_quoted, quoted),
+            *(path, first_doubled, doubled),
+        )
+    elif 2 * quoted > widths.total():
+        logger.warning(
+            "%s: most lines have a cell in quotes (%d of %d); quotes are read as text. Export the file without them",
+            *(path, quoted, widths.total()),
         )
 
 
@@ -140,7 +149,7 @@ def _warn_of_header(path: Path, cells: Sequence[str]) -> None:
 
 
 _OF_PAIRS = {"source", "src", "target", "tgt", "input", "output", "text", "sentence", "translation"}
-_OF_LABELS = {"label", "class", "category", "sentiment", "premise", "hypothesis"}
+_OF_LABELS = {"label", "class", "category", "sentiment", "premise", "hypothesis", "review", "comment", "tweet"}
 _WORDS = _OF_PAIRS | _OF_LABELS
 
 

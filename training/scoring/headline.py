@@ -62,7 +62,7 @@ def headline(metrics: dict[str, Any]) -> str:
 def scored_on(metrics: dict[str, Any]) -> str:
     """The size and name of the split, such as `10,000 test pairs`."""
     unit = _UNITS.get(metrics.get("metric", ""), "pairs")
-    return f"{metrics['total']:,} {metrics['split']} {unit}"
+    return f"{metrics['total']:,} {metrics['split']} {unit if metrics['total'] != 1 else unit[:-1]}"
 
 
 def _interval(score: dict[str, Any]) -> str:

@@ -658,7 +658,7 @@ class TestMistakes:
         (tmp_path / "mine.toml").write_text("\n".join([*lines, "[model]", 'family = "classifier"']))
         result = run("train", "mine.toml")
         assert result.exit_code == 2 and "Traceback" not in result.output
-        told = "zoo: All training texts have the label 'same'; a classifier needs two classes or more."
+        told = "zoo: The training texts have one label, 'same'; a classifier needs two classes or more."
         assert result.stderr.splitlines()[-1] == told
 
     def test_a_key_of_a_recipe_as_an_option(self):

@@ -55,6 +55,35 @@ def test_a_cell_of_several_labels_and_an_empty_one(write):
     assert FileLabels(train=path, validation_texts=0, test_texts=0).splits == ("train",)
 
 
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (
+            ["pos", "neg", "POS ", "Pos"],
+            "the labels 'POS', 'Pos', 'pos' differ in case, spaces or invisible characters alone; ",
+        ),
+        (
+            ["new york", "newyork", "a", "a\u200b"],
+            "'a\\u200b' differ in case, spaces or invisible characters alone, and so ",
+        ),
+        (["pos", "neg", "0", "00"], None),
+    ],
+)
+def test_labels_that_look_alike_are_told(write, caplog, labels, told):
+    path = write("a.tsv", "".join(f"text {number}\t{label}\n" for number, label in enumerate(labels)))
+    corpus = FileLabels(train=path, validation_texts=0, test_texts=0)
+    assert len(set(corpus.read("train").labels)) == 4
+    corpus.read("train")
+    assert len(caplog.messages) == bool(told)
+    assert (told or "") in caplog.text
+
+
+def test_labels_that_look_alike_in_cells_of_several_labels(write, caplog):
+    path = write("a.tsv", "one\tsport,news\ntwo\tNews\n")
+    FileLabels(train=path, label_separator=",", validation_texts=0, test_texts=0).read("train")
+    assert "the labels 'News', 'news' differ in case" in caplog.text
+
+
 def test_of_several_labels_each_keeps_a_text_to_train_on(write):
     lines = [f"text {n}\tcommon\n" for n in range(30)] + ["rare\tcommon;rare\n", *(f"none {n}\t\n" for n in range(4))]
     for seed in range(20):

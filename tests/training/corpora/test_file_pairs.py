@@ -70,6 +70,20 @@ class TestTable:
             f'{path}:2: a cell in quotes with "" inside, as spreadsheets write (lines with such a cell: 2); quotes'
         )
 
+    def test_a_file_with_its_cells_in_quotes_is_told(self, write, caplog):
+        path = write("p.tsv", '"a"\tb\nc\td\n"e"\t"f"\n')
+        assert read(path) == [('"a"', "b"), ("c", "d"), ('"e"', '"f"')]
+        assert caplog.messages[0].startswith(f"{path}: most lines have a cell in quotes (2 of 3); quotes are read as")
+        caplog.clear()
+        read(write("p.tsv", '"a"\tb\nc\td\n"e" and "f"\tg\n'))
+        assert not caplog.messages
+
+    def test_a_line_break_in_quotes_is_told(self, write):
+        with pytest.raises(
+            CorpusError, match=r"p\.tsv:3: .* this one has 1; if a text in quotes has a line break, docs/"
+        ):
+            read(write("p.tsv", 'a\tb\nc\t"d\ne"\n'))
+
     def test_columns_by_number(self, write):
         path = write("p.tsv", "1\tone\tun\n2\ttwo\tdeux\n")
         assert read(path, source_column=3, target_column=2) == [("un", "one"), ("deux", "two")]

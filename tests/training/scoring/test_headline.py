@@ -38,6 +38,7 @@ def test_a_classifier_has_accuracy_first():
         ("calibration error", "3.12%"),
     ]
     assert headline(metrics) == "84.51% accuracy on 1,821 test texts"
+    assert headline(metrics | {"total": 1}) == "84.51% accuracy on 1 test text"
 
 
 def test_a_model_whose_scoring_failed():

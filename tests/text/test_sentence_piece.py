@@ -457,7 +457,8 @@ def test_learning_options_reach_the_library():
         ("one text", {}, "`texts` must be an iterable of strings. Received: one str"),
         (None, {}, "`texts` must be an iterable of strings. Received: one NoneType"),
         ([1], {}, "`texts` must hold strings. Received: 1 of type int"),
-        (["a b", 1], {}, "cannot learn from these texts: .*`texts` must hold strings. Received: 1 of type int$"),
+        (["a b", 1], {}, "^`texts` must hold strings. Received: 1 of type int$"),
+        ([" ", "\t\n"], {}, "cannot learn from these texts: they have no characters but white space$"),
         (CORPUS, {"size": 20}, "cannot learn from these texts: .*Vocabulary size is smaller than required_chars"),
         (CORPUS, {"size": 20}, r"\(the library's vocabulary size is `size` - 3\)$"),
         (CORPUS, {"normalization": "other"}, "cannot learn from these texts: "),
@@ -472,6 +473,19 @@ def test_learning_options_reach_the_library():
 def test_texts_that_cannot_be_learnt_from(texts, options, message):
     with pytest.raises(ValueError, match=message):
         SentencePieceTokenizer.learn(texts, **{"size": 400, **options})
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_what_is_raised_while_texts_are_read_stays_what_it_is(error):
+    """Ctrl-C ended a training as an error of its texts."""
+
+    def texts():
+        yield from CORPUS
+        raise error
+
+    with pytest.raises(error) as caught:
+        SentencePieceTokenizer.learn(texts(), 400)
+    assert type(caught.value) is error
 
 
 def test_a_file_is_read(tmp_path):

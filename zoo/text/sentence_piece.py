@@ -6,7 +6,7 @@ import base64
 import io
 import json
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -188,9 +188,18 @@ class SentencePieceTokenizer(Tokenizer):
         if isinstance(user_defined, str):
             raise ValueError(f"`user_defined` must be a list of strings. Received: {user_defined!r}")
         model = io.BytesIO()
+        raised: list[BaseException] = []
+
+        def sentences() -> Iterator[str]:
+            try:
+                yield from to_learn_from(texts)
+            except (Exception, KeyboardInterrupt) as error:  # the library makes a RuntimeError of it
+                raised.append(error)
+                raise
+
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=to_learn_from(texts),
+                sentence_iterator=sentences(),
                 model_writer=model,
                 vocab_size=size - FIRST + 1,  # with an unknown piece, which has an id already
                 model_type=model_type,
@@ -206,8 +215,11 @@ class SentencePieceTokenizer(Tokenizer):
                 minloglevel=2,
             )
         except (RuntimeError, OSError) as error:
-            # An error of `texts` comes with the library's traceback behind it.
+            if raised:  # by the texts, or by Ctrl-C while they are read
+                raise raised[0] from None
             reason = str(error).split("\n")[0]
+            if "all_chars_count" in reason:
+                reason = "they have no characters but white space"
             if "Vocabulary size" in reason:
                 reason += f" (the library's vocabulary size is `size` - {FIRST - 1})"
             raise ValueError(f"The sentencepiece library cannot learn from these texts: {reason}") from error

@@ -1,5 +1,6 @@
 """README and the pages: their Python runs, their recipes are valid, their links, names and commands exist."""
 
+import json
 import os
 import pathlib
 import pydoc
@@ -79,6 +80,16 @@ def test_a_csv_file_becomes_a_tsv(tmp_path, monkeypatch):
     exec(block, {})
     found = FilePairs(train=pathlib.Path("pairs.tsv"), validation_pairs=0, test_pairs=0).read("train")
     assert (found.sources, found.targets) == (['He said "no", twice.', "Yes."], ["Nein !", "Ja."])
+
+
+def test_json_lines_become_a_tsv(tmp_path, monkeypatch):
+    """Also with numbers, such as the label 0, which is not an empty cell."""
+    monkeypatch.chdir(tmp_path)
+    rows = [{"english": "so\tso", "german": 0}, {"german": 1, "english": 2.5}, {"english": None, "german": "x"}]
+    pathlib.Path("pairs.csv").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (block,) = blocks("docs/own_data.md", "python")
+    exec(block.replace("csv.DictReader(file)", "map(json.loads, file)"), {"json": json})
+    assert pathlib.Path("pairs.tsv").read_text(encoding="utf-8") == "so so\t0\n2.5\t1\n\tx\n"
 
 
 @pytest.mark.long

@@ -127,8 +127,9 @@ class DecodingConfig(Table):
 class LengthsConfig(Table):
     """The longest texts, in tokens with the end token. Longer pairs are left out of training."""
 
-    max_source: PositiveInt = Field(200, description="source tokens; a longer text to translate is cut off here")
-    max_target: PositiveInt = Field(200, description="target tokens; translations end here at the latest")
+    # One token is the end, and no text is empty.
+    max_source: int = Field(200, ge=2, description="source tokens; a longer text to translate is cut off here")
+    max_target: int = Field(200, ge=2, description="target tokens; translations end here at the latest")
 
 
 OneOrSeveral: Any = Annotated[

@@ -194,7 +194,7 @@ class TestFit:
     @pytest.mark.parametrize(
         ("override", "fault"),
         [
-            ("lengths.max_target=1", r"^lengths, train: All 32 pairs are longer than max_source=100 or max_target=1"),
+            ("lengths.max_target=2", r"^lengths, train: All 32 pairs are longer than max_source=100 or max_target=2"),
             ("tokenizer.source.minimum_count=1000", r"^tokenizer: .*occurs at least minimum_count=1000 times"),
         ],
     )

@@ -220,6 +220,7 @@ class TestFaults:
             ('corpus.locales=["xx"]', "'corpus.locales': a locale must be one of the CLDR's"),
             ("corpus.test_days=99999", "'corpus': `validation_days` and `test_days` must be below 73049 together"),
             ('corpus.test_days="9"', "'corpus.test_days': input should be a whole number (received '9')"),
+            ("lengths.max_source=1", "'lengths.max_source': input should be greater than or equal to 2 (received 1)"),
             ("model.units=0", "'model.units': input should be greater than 0 (received 0)"),
             ("model.units=1.5", "'model.units': input should be a whole number (received 1.5)"),
             ("model=5", "'model': input should be a table (received 5)"),

@@ -1,4 +1,4 @@
-"""The encoding of texts in a user's files, which is UTF-8."""
+"""The encoding of texts in a user's files, which is UTF-8, and how files that are no such text begin."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ MARKS = {  # that of UTF-32 begins with that of UTF-16
 }
 """How a file in another encoding begins, and what an error says of it; the first that fits counts."""
 
+PACKED = {
+    b"\x1f\x8b": "packed by gzip; unpack it first",
+    b"BZh91AY&SY": "packed by bzip2; unpack it first",
+    b"\xfd7zXZ\0": "packed by xz; unpack it first",
+    b"\x28\xb5\x2f\xfd": "packed by zstd; unpack it first",
+}
+"""How a packed file begins, and what an error says of it."""
+
 
 def refuse_utf_16(name: str, beginning: bytes) -> None:
     """Checks that a file does not begin as one in UTF-16 or UTF-32 does.
@@ -24,5 +32,22 @@ def refuse_utf_16(name: str, beginning: bytes) -> None:
     Raises:
         ValueError: it does.
     """
-    if what := next((MARKS[mark] for mark in MARKS if beginning.startswith(mark)), None):
+    _refuse(MARKS, name, beginning)
+
+
+def refuse_packed(name: str, beginning: bytes) -> None:
+    """Checks that a file does not begin as a packed one does.
+
+    Args:
+        name: the file's, for the error.
+        beginning: its first bytes, ten at least if it has them.
+
+    Raises:
+        ValueError: it does.
+    """
+    _refuse(PACKED, name, beginning)
+
+
+def _refuse(begins: dict[bytes, str], name: str, beginning: bytes) -> None:
+    if what := next((begins[each] for each in begins if beginning.startswith(each)), None):
         raise ValueError(f"{name}: {what}")

@@ -15,7 +15,7 @@ import typer
 from zoo.local_workers import cores
 
 from ..answering import More, at_once
-from ..file_encoding import refuse_utf_16
+from ..file_encoding import refuse_packed, refuse_utf_16
 from ..start_tensorflow import import_tensorflow
 from .printing import shortened
 
@@ -122,11 +122,12 @@ def _name(stream: BinaryIO) -> str:
 def _decoded(name: str, lines: Iterable[bytes]) -> Iterator[str]:
     """Lines without a byte order mark; broken UTF-8 becomes U+FFFD, with one warning.
 
-    UTF-16 is an error.
+    UTF-16 and a packed file are errors.
     """
     warned = False
     for number, line in enumerate(lines):
         if number == 0:
+            refuse_packed(name, line)
             refuse_utf_16(name, line)
             line = line.removeprefix(codecs.BOM_UTF8)
         try:

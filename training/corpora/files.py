@@ -17,23 +17,20 @@ from pathlib import Path
 
 from zoo.atomic import write_whole
 
-from ..file_encoding import MARKS
+from ..file_encoding import MARKS, PACKED
 from .corpus import CorpusError, expanded
 
 logger = logging.getLogger(__name__)
 
 _PACKED = (".zip", ".tar", ".tar.gz", ".tgz", ".bz2", ".xz", ".zst", ".7z")
-_UNPACK = "packed by {}; unpack it first"
 # How files that are no plain text begin, what they are, and what to do.
 _SPREADSHEET = "a spreadsheet or a ZIP archive; save the sheet as tab-separated text in UTF-8, or unpack the archive"
 _OTHERS = {
-    b"\x1f\x8b": "a gzipped file; give it a name that ends in .gz",
     b"PK\x03\x04": _SPREADSHEET,
     b"\xd0\xcf\x11\xe0": _SPREADSHEET,
     b"PAR1\x15": "a Parquet file; write its columns into a TSV first",
-    b"BZh91AY&SY": _UNPACK.format("bzip2"),
-    b"\xfd7zXZ\0": _UNPACK.format("xz"),
-    b"\x28\xb5\x2f\xfd": _UNPACK.format("zstd"),
+    **PACKED,
+    b"\x1f\x8b": "a gzipped file; give it a name that ends in .gz",
     **MARKS,
 }
 _ZEROS = (
@@ -105,7 +102,8 @@ def _decoded(line: bytes, place: str, offset: int) -> str:
     except UnicodeDecodeError as error:
         raise CorpusError(
             f"{place}: not UTF-8: byte 0x{line[error.start]:02x} at offset {offset + error.start} of the text; "
-            "convert the file, for example with iconv -t UTF-8 -f ITS-ENCODING."
+            "convert the file, for example with iconv -t UTF-8 -f ITS-ENCODING, such as CP1252 for Windows in Western "
+            "Europe."
         ) from None
     return text if offset else text.removeprefix("\ufeff")  # a byte order mark, which some editors write
 

@@ -1,5 +1,6 @@
 """The command line: what it prints, where, and what it says of a mistake."""
 
+import gzip
 import itertools
 import json
 import os
@@ -845,6 +846,9 @@ def test_lines_are_without_their_ends_and_the_first_without_a_byte_order_mark(tm
     assert list(read_lines(None, tmp_path / "lines")) == long
     (tmp_path / "lines").write_text("a\nb\n", "utf-16")
     with pytest.raises(ValueError, match=r"lines: UTF-16, and not UTF-8; .* iconv -f UTF-16 -t UTF-8"):
+        list(read_lines(None, tmp_path / "lines"))
+    (tmp_path / "lines").write_bytes(gzip.compress(b"a\nb\n"))
+    with pytest.raises(ValueError, match=r"lines: packed by gzip; unpack it first$"):
         list(read_lines(None, tmp_path / "lines"))
 
 

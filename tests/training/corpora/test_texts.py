@@ -150,7 +150,7 @@ class TestFiles:
             CorpusError, match=r'z\.png:1: not UTF-8: .* Or leave it out, by corpus\.pattern = "\*\.txt"'
         ):
             FileTexts(train=tmp_path / "books").check("train")
-        with pytest.raises(CorpusError, match=r"ITS-ENCODING\.$"):
+        with pytest.raises(CorpusError, match=r"-f ITS-ENCODING, such as CP1252 .*\.$"):
             FileTexts(train=tmp_path / "books" / "z.png").check("train")
 
     def test_line_ends_and_byte_order_marks(self, write):

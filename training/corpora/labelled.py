@@ -114,7 +114,14 @@ class LabelledCorpus(KeptCorpus):
         is_new = split not in self._cache
         found = super().read(split)
         if split == "train" and is_new:
-            _warn_of_alike({name for given in set(found.labels) for name in split_labels(given, self._separator)})
+            cells = set(found.labels)
+            if self._separator and all(cell and self._separator not in cell for cell in cells):
+                logger.warning(
+                    "corpus: label_separator = %r is in no cell of labels, so each text has exactly one label; name "
+                    "another separator, or leave the key out",
+                    self._separator,
+                )
+            _warn_of_alike({name for cell in cells for name in split_labels(cell, self._separator)})
         return found
 
     def _gather(self, rows: Iterable[tuple[Any, ...]], entry: Entry, training: bool) -> LabelledTexts:

@@ -78,6 +78,13 @@ def test_labels_that_look_alike_are_told(write, caplog, labels, told):
     assert (told or "") in caplog.text
 
 
+@pytest.mark.parametrize(("separator", "is_told"), [(",", True), (";", False)])
+def test_a_separator_that_separates_nothing_is_told(write, caplog, separator, is_told):
+    path = write("a.tsv", "one\tsport;news\ntwo\tnews\n")
+    FileLabels(train=path, label_separator=separator, validation_texts=0, test_texts=0).read("train")
+    assert ("label_separator = ',' is in no cell of labels" in caplog.text) is is_told
+
+
 def test_labels_that_look_alike_in_cells_of_several_labels(write, caplog):
     path = write("a.tsv", "one\tsport,news\ntwo\tNews\n")
     FileLabels(train=path, label_separator=",", validation_texts=0, test_texts=0).read("train")

@@ -80,6 +80,15 @@ class FamilyTests:
         rows = [np.concatenate([row[row != 0], more]) for row, more in zip(source, target, strict=True)]
         return np.stack([np.pad(row, (0, max(map(len, rows)) - len(row))) for row in rows])  # (B, S + T)
 
+    def _at_once(self, model, source, target):
+        """The logits `(B, T, V)` at the target, of one call for all rows."""
+        inputs = self._inputs(source, target)
+        logits = np.array(model(inputs))
+        if self._translates():
+            return logits
+        ends = [np.count_nonzero(row) for row in source]  # each row's target stands behind its own prompt
+        return np.stack([row[end : end + target.shape[1]] for row, end in zip(logits, ends, strict=True)])
+
     def _alone(self, model, source, target):
         """The logits `(B, T, V)` at the target, each row on its own and without padding."""
         logits = []
@@ -129,50 +138,44 @@ class FamilyTests:
 
     def test_rows_and_padding_change_nothing(self):
         """Each row gets the same result as alone, with any amount of padding behind it."""
-        padded = np.pad(self.source, [(0, 0), (0, 2)])
-        inputs = self._inputs(padded, self.target)
-        if not self._translates():  # its tokens stand in front of the padding, each row's at its own place
-            logits = np.array(self.model(np.pad(inputs, [(0, 0), (0, 2)])))
-            ends = [np.count_nonzero(row) for row in inputs]
-            logits = np.stack([row[end - self.target.shape[1] : end] for row, end in zip(logits, ends, strict=True)])
-        else:
-            logits = self.model({**inputs, "target": np.pad(self.target, [(0, 0), (0, 1)])})[:, :-1]
-        self._equal(logits, self._alone(self.model, self.source, self.target))
+        alone = self._alone(self.model, self.source, self.target)
+        padded = np.pad(self.source, [(0, 0), (0, 2)]), np.pad(self.target, [(0, 0), (0, 1)])
+        for source, target in ((self.source, self.target), padded):
+            logits = self._at_once(self.model, source, target)
+            self._equal(logits[:, : self.target.shape[1]], alone)
 
     def test_a_token_changes_nothing_before_it(self):
         """Causality: logits at position i depend on tokens up to i, and on that one."""
-        source, target = self.source[:1], self.target[:1]
-        before = self._alone(self.model, source, target)
-        for position in range(target.shape[1]):
-            changed = target.copy()
-            changed[:, position] = 3
-            after = self._alone(self.model, source, changed)
-            self._equal(after[:, :position], before[:, :position])
-            assert np.abs(after - before)[:, position].max() > 1e-4, f"token {position} is ignored"
+        length = self.target.shape[1]
+        target = np.tile(self.target[:1], [1 + length, 1])
+        np.fill_diagonal(target[1:], 3)  # in each row but the first another token is changed
+        before, *after = self._at_once(self.model, np.tile(self.source[:1], [1 + length, 1]), target)
+        for position, logits in enumerate(after):
+            self._equal(logits[:position], before[:position])
+            assert np.abs(logits - before)[position].max() > 1e-4, f"token {position} is ignored"
 
     def test_every_source_token_matters_to_its_row(self):
-        """Changing any token of a source changes this row's logits and no other's."""
+        """Changing any token of a source changes the logits."""
         if not self._translates():
             raise unittest.SkipTest("a language model has no source")
-        before = np.array(self.model(self._inputs(self.source, self.target)))
-        for position in range(self.source.shape[1]):
-            source = self.source.copy()
-            source[0, position] = 2
-            after = np.array(self.model(self._inputs(source, self.target)))
-            assert np.abs(after - before)[0].max() > 1e-4, f"source token {position} is ignored"
-            self._equal(after[1:], before[1:])
+        length = self.source.shape[1]
+        source = np.tile(self.source[:1], [1 + length, 1])
+        np.fill_diagonal(source[1:], 2)  # in each row but the first another token is changed
+        before, *after = self._at_once(self.model, source, np.tile(self.target[:1], [1 + length, 1]))
+        for position, logits in enumerate(after):
+            assert np.abs(logits - before).max() > 1e-4, f"source token {position} is ignored"
 
     # Decoding.
 
     def test_steps_give_the_one_shot_pass(self):
         """`begin` and `step` give the same as one call with all tokens, with any padding."""
-        expected = self._alone(self.model, self.source, self.target)
+        expected = self._at_once(self.model, self.source, self.target)
         for source in (self.source, np.pad(self.source, [(0, 0), (0, 2)])):
             logits, _ = self._stepped(self.model, source, self.target)
             self._equal(logits, expected)
 
     def test_hypotheses_are_independent_and_can_be_reordered(self):
-        """Each of K hypotheses of a row gives the same as alone, also after a beam search has reordered the caches."""
+        """Each of K hypotheses of a row gives what one call gives, also after a beam search has reordered the caches."""
         first = np.stack([self.target[:, 0], self.target[:, 1]], 1)  # (B, K)
         second = np.stack([self.target[:, 2], self.target[:, 1]], 1)
         memory, cache = self.model.begin(self.source)
@@ -184,7 +187,7 @@ class FamilyTests:
         two, _, _ = self.model.step(second, 1, memory, cache)
         for k in range(2):
             history = np.stack([first[:, 1 - k], second[:, k]], 1)
-            expected = self._alone(self.model, self.source, history)
+            expected = self._at_once(self.model, self.source, history)
             self._equal(np.stack([np.array(one)[:, 1 - k], np.array(two)[:, k]], 1), expected)
 
     def test_it_decodes_in_a_graph_of_unknown_sizes(self):
@@ -299,8 +302,8 @@ class FamilyTests:
         assert loaded.get_config() == self.model.get_config()
         inputs = self._inputs(self.source, self.target)
         self._equal(loaded(inputs), self.model(inputs))
-        expected, _ = self._stepped(self.model, self.source, self.target)
-        self._equal(self._stepped(loaded, self.source, self.target)[0], expected)
+        stepped, _ = self._stepped(loaded, self.source, self.target)
+        self._equal(stepped, self._at_once(loaded, self.source, self.target))
 
     def test_lower_precision(self):
         """With the dtype policy "mixed_bfloat16" logits stay float32 and nearly the same, stepped or not."""
@@ -311,7 +314,7 @@ class FamilyTests:
         assert logits.dtype == "float32", f"logits are {logits.dtype}"
         self._equal(logits, self.model(inputs), precision=32 * 2**-8)  # 32 roundings to bfloat16
         stepped, _ = self._stepped(model, self.source, self.target)
-        self._equal(stepped, self._alone(model, self.source, self.target), precision=8 * 2**-8)
+        self._equal(stepped, self._at_once(model, self.source, self.target), precision=8 * 2**-8)
 
     def test_an_export_says_the_same(self):
         """Exported with tokenizers and loaded again, it gives the same texts; the servable has no finding."""

@@ -89,6 +89,7 @@ def test_the_flag_of_a_layer_is_that_of_all_layers_inside(kind):
         assert len([weight for weight in layer.weights if weight.trainable]) == number * value
 
 
+@pytest.mark.usefixtures("no_collection")
 def test_what_is_changed_inside_a_layer_is_saved(tmp_path):
     """Frozen, quantised and LoRA layers inside others, one and two levels down; also in a clone."""
     inputs = [keras.Input((3, 6)), keras.Input((5, 2)), keras.Input((4,))]
@@ -114,6 +115,7 @@ def test_what_is_changed_inside_a_layer_is_saved(tmp_path):
     assert TransformerDecoderLayer.from_config(config).get_config() == config  # also of a layer without weights
 
 
+@pytest.mark.usefixtures("no_collection")
 def test_a_frozen_layer_of_which_lora_alone_is_trained(tmp_path):
     inputs = [keras.Input((3, 6)), keras.Input((5, 2))]
     layer = TransformerDecoderLayer(3, 4, trainable=False)

@@ -508,6 +508,11 @@ class TestPatience:
         with pytest.raises(ServingError, match=r"nowhere\.invalid, model 'upper': UNAVAILABLE: "):
             ServingClient("nowhere.invalid", "upper", retries=0, timeout=20).status()
 
+    @pytest.fixture
+    def short_pauses(self, monkeypatch):
+        monkeypatch.setattr("zoo.serving.clients.client._FIRST_PAUSE", 0.001)
+
+    @pytest.mark.usefixtures("short_pauses")
     def test_a_server_that_fails_twice_and_then_answers(self, client, fake):
         for code in ("UNAVAILABLE", "RESOURCE_EXHAUSTED"):
             fake.failures = [Refusal(code, "full")] * 2
@@ -518,6 +523,7 @@ class TestPatience:
             assert one.translate(["a"])[0].text == "A"
             assert fake.failures == []
 
+    @pytest.mark.usefixtures("short_pauses")
     def test_not_more_often_than_was_said(self, client, fake):
         fake.failures = [Refusal("UNAVAILABLE", "full")] * 9
         with pytest.raises(ServingError, match="UNAVAILABLE: full"):

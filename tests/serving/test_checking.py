@@ -780,23 +780,21 @@ class TestWorker:
                 check(version)
         assert (rules(version), rules(bad), rules(version)) == ([], ["missing-asset"], [])
 
-    def test_another_one_takes_the_place_of_a_killed_one(self, version):
-        """As Ctrl-C in a Python prompt kills it."""
-        assert rules(version) == []
-        process = checking._worker()._process
-        process.kill()
-        process.wait()
-        Plants.missing_asset(version)
-        assert rules(version) == ["missing-asset"]
+    def test_another_one_takes_the_place_of_an_interrupted_or_killed_one(self, version, monkeypatch):
+        """As Ctrl-C in a Python prompt kills it. The rest of an answer would be taken for that to the next check."""
 
-    def test_an_interrupted_check_does_not_shift_later_answers(self, version, monkeypatch):
         def interrupted(line):
             raise KeyboardInterrupt
 
+        first = checking._worker()
         with monkeypatch.context() as patch:
             patch.setattr(checking.json, "loads", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 check(version)
+        second = checking._worker()
+        assert first.has_ended and second is not first
+        second._process.kill()
+        second._process.wait()
         Plants.missing_asset(version)
         assert rules(version) == ["missing-asset"]
 

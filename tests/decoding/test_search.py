@@ -435,18 +435,23 @@ class TestLimits:
 
 @pytest.mark.parametrize("search", [greedy, beam_search])
 def test_limits_beyond_learned_positions_are_refused(search):
-    model = Transformer(9, 9, 4, 2, 6, 1, 1, positions="learned", max_length=5)
+    model = Transformer(9, 9, 4, 2, 6, 1, 1, positions="learned", max_length=3)
     source = np.array([[4, 5, 3], [6, 3, 0]])
-    with pytest.raises(ValueError, match=r"`limits` must be at most 5, .* Received: limits=\[5, 6\]$"):
-        search(model, source, [5, 6])
+    with pytest.raises(ValueError, match=r"`limits` must be at most 3, .* Received: limits=\[3, 4\]$"):
+        search(model, source, [3, 4])
+    assert search(model, source, 3).ids.shape[0] == 2
+    graph = tf.function(lambda limits: search(model, tf.constant(source), limits).ids, autograph=False)
+    assert graph(tf.constant([5, 5])).shape[0] == 2  # steps with the last position again
+
+
+def test_limits_of_what_is_around_a_model_are_the_models():
+    model = Transformer(9, 9, 4, 2, 6, 1, 1, positions="learned", max_length=3)
+    source = np.array([[4, 5, 3], [6, 3, 0]])
     for other in (
         WithMasks(model, Masks()),
         WithPrefix(model, tf.constant([[4], [5]])),
         WithShortlist(WithMasks(model, Masks()), tf.constant([range(5)] * 2)),
     ):
-        with pytest.raises(ValueError, match="`limits` must be at most 5"):
-            search(other, source, 6)
-        assert search(other, source, 5).ids.shape[0] == 2
-    assert search(model, source, 5).ids.shape[0] == 2
-    graph = tf.function(lambda limits: search(model, tf.constant(source), limits).ids, autograph=False)
-    assert graph(tf.constant([7, 7])).shape[0] == 2  # steps with the last position again
+        with pytest.raises(ValueError, match="`limits` must be at most 3"):
+            greedy(other, source, 4)
+        assert greedy(other, source, 3).ids.shape[0] == 2

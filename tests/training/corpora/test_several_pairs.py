@@ -165,6 +165,15 @@ class TestRecipes:
             read_recipe(recipe, [change])
 
 
+def targets(found, steps):
+    """The target texts of each of so many batches."""
+    labels = [batch.numpy() for _, batch, _ in found.training_from(0).take(steps)]
+    width = max(rows.shape[1] for rows in labels)
+    ids = np.stack([np.pad(rows, [(0, 0), (0, width - rows.shape[1])]) for rows in labels])  # (steps, B, T)
+    texts = found.task.target_tokenizer.detokenize(ids.reshape(-1, width)).numpy()
+    return np.reshape([text.decode() for text in texts], ids.shape[:2])
+
+
 def prepared(recipe, cache=None):
     parsed = read_recipe(recipe)
     if cache is not None:
@@ -177,10 +186,7 @@ class TestBatches:
         """In two epochs of 23 * 2.5 and 69 * 0.5 pairs, rounded in each bucket, of which up to three fill no batch."""
         found = prepared(recipe)
         assert 2 * 4 * found.steps == pytest.approx(2 * (23 * 2.5 + 69 * 0.5), abs=2 * 2 * 4)
-        tokenizer = found.task.target_tokenizer
-        seen = []
-        for _, labels, _ in found.training_from(0).take(2 * found.steps):
-            seen += [text.decode() for text in tokenizer.detokenize(labels).numpy()]
+        seen = targets(found, 2 * found.steps).ravel().tolist()
         of_domain = [text for text in seen if "word" in text]
         assert not any("long" in text or "aaa" in text for text in seen)
         assert len(of_domain) / len(seen) == pytest.approx(57.5 / 92, abs=0.08)
@@ -191,11 +197,7 @@ class TestBatches:
         found = translation.prepare(read_recipe(recipe, ["corpus.1.epochs=2"]))
         assert "75 pairs to train on, weight 0.5, in the first 2 epochs" in " ".join(capsys.readouterr().err.split())
         assert found.steps == prepared(recipe).steps
-        tokenizer = found.task.target_tokenizer
-        of_domain = []
-        for _, labels, _ in found.training_from(0).take(4 * found.steps):
-            texts = tokenizer.detokenize(labels).numpy().tolist()
-            of_domain.append(np.mean([b"word" in text for text in texts]))
+        of_domain = [np.mean(["word" in text for text in batch]) for batch in targets(found, 4 * found.steps)]
         assert np.mean(of_domain[: 2 * found.steps]) < 0.8
         assert set(of_domain[2 * found.steps :]) == {1.0}
 

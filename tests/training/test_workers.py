@@ -138,7 +138,7 @@ def test_local_workers_end_with_the_command(tmp_path, number, sent, ended):
     (tmp_path / "begun").mkdir()
     # Of what a shell starts in the background, SIGINT is ignored, which the tests would inherit.
     heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    short = f"{heard}; import zoo.local_workers as local; local._END_SECONDS = 1; local.main()"
+    short = f"{heard}; import zoo.local_workers as local; local._END_SECONDS = 0.3; local.main()"
     process = loopback.start(["-c", short, "--devices", number, script, number, tmp_path / "begun"])
     wait_until(lambda: len(list((tmp_path / "begun").iterdir())) == number)
     children = below(process)
@@ -337,7 +337,8 @@ class TestMistakes:
         assert chief.startswith(str(tmp_path)) and "; --restart begins anew there, and --out names" in chief
 
     def test_lost_weights_that_the_chief_alone_misses(self, tmp_path, eager):
-        recipe = read_recipe("dates", [*SHORT, "model={units=4}", "training.epochs=2"])
+        short = ("training.buckets=1", "lengths.max_source=4", "lengths.max_target=4")
+        recipe = read_recipe("dates", [*SHORT, *short, "model={units=4}", "training.epochs=2"])
         pairs = Pairs(["1", "23", "456"] * 6, ["1", "32", "654"] * 6)
 
         class Stop(keras.callbacks.Callback):

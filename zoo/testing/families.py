@@ -175,7 +175,7 @@ class FamilyTests:
             self._equal(logits, expected)
 
     def test_hypotheses_are_independent_and_can_be_reordered(self):
-        """Each of K hypotheses of a row gives what one call gives, also after a beam search has reordered the caches."""
+        """Each of K hypotheses of a row gives what one call gives, also after a search has reordered the caches."""
         first = np.stack([self.target[:, 0], self.target[:, 1]], 1)  # (B, K)
         second = np.stack([self.target[:, 2], self.target[:, 1]], 1)
         memory, cache = self.model.begin(self.source)

@@ -20,6 +20,7 @@ from .corpus import CorpusError
 from .files import lines_of
 
 logger = logging.getLogger(__name__)
+_SOME = 10  # rows that are looked at
 _QUOTED = re.compile(r'"[^"]*(""[^"]*)*"')  # a spreadsheet puts quotes around a text with quotes, and doubles those
 
 
@@ -48,12 +49,15 @@ def read_table(
     widths: Counter[int] = Counter()
     first_of_width: dict[int, int] = {}
     doubled, first_doubled, quoted = 0, 0, 0
+    some: list[tuple[str, ...]] = []  # rows; not the first, which may be names
     for number, line in lines:
         cells = line.split("\t")
         if len(cells) >= needed:
             chosen = tuple(cells[index] for index in indexes)
             if number == 1 and not header and warns:
                 _warn_of_header(path, chosen)
+            if number > 1 and len(some) < _SOME:
+                some.append(chosen)
             widths[len(cells)] += 1
             first_of_width.setdefault(len(cells), number)
             in_quotes = [cell for cell in chosen if _QUOTED.fullmatch(cell)]
@@ -74,6 +78,8 @@ def read_table(
                 f"{len(cells)}{other}. Received: {line[:60]!r}"
             )
     _warn_of_tabs(path, widths, first_of_width)
+    if widths and widths.most_common(1)[0][0] > len(columns):
+        _warn_of_numbers(path, columns, some)
     if doubled:
         logger.warning(
             '%s:%d: a cell in quotes with "" inside, as spreadsheets write (lines with such a cell: %d); quotes are '
@@ -137,6 +143,19 @@ def _warn_of_tabs(path: Path, widths: Counter[int], first_of_width: dict[int, in
             "columns, and makes a wrong pair",
             *(path, number, width, usual, sum(widths[width] for width in wider)),
         )
+
+
+def _warn_of_numbers(path: Path, columns: Mapping[str, int | str], rows: Sequence[Sequence[str]]) -> None:
+    """Warns of a chosen column that numbers the rows, as pandas writes one before the columns of texts."""
+    if len(rows) < _SOME:
+        return
+    for (name, column), cells in zip(columns.items(), zip(*rows, strict=True), strict=True):
+        first = int(cells[0]) if re.fullmatch("[0-9]{1,9}", cells[0]) else None
+        if first is not None and all(cell == str(first + i) for i, cell in enumerate(cells)):
+            logger.warning(
+                "%s: %s = %r has the numbers %d, %d, %d and so on; if they number the rows, choose another column",
+                *(path, name, column, first, first + 1, first + 2),
+            )
 
 
 def _warn_of_header(path: Path, cells: Sequence[str]) -> None:

@@ -78,6 +78,19 @@ class TestTable:
         read(write("p.tsv", '"a"\tb\nc\td\n"e" and "f"\tg\n'))
         assert not caplog.messages
 
+    def test_a_column_that_numbers_the_rows_is_told(self, write, caplog):
+        """As pandas writes it, so that the default columns are a number and the source."""
+        path = write("p.tsv", "\tenglish\tgerman\n" + "".join(f"{n}\te{n}\td{n}\n" for n in range(30)))
+        read(path)
+        told = f"{path}: source_column = 1 has the numbers 0, 1, 2 and so on; if they number the rows, choose another"
+        assert [each for each in caplog.messages if "has the numbers" in each] == [f"{told} column"]
+        caplog.clear()
+        read(path, source_column=2, target_column=3)
+        read(write("p.tsv", "".join(f"{n}\tnumber {n}\n" for n in range(30))))  # may well be the texts
+        read(write("p.tsv", "1\ta\tb\n2\tc\td\n"))
+        read(write("p.tsv", "only\tone\tline\n"))
+        assert not any("has the numbers" in each for each in caplog.messages)
+
     def test_a_line_break_in_quotes_is_told(self, write):
         with pytest.raises(
             CorpusError, match=r"p\.tsv:3: .* this one has 1; if a text in quotes has a line break, docs/"

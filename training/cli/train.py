@@ -89,6 +89,11 @@ def train(
             made = pathlib.Path(recipe).resolve().parent
             name = made.parent.name if is_version(made.name) and (made / SAVED_MODEL_FILE).is_file() else made.name
         folder = out or RUNS / name
+        for given in (recipe, str(folder), str(models), *(overrides or ())):
+            try:
+                given.encode()
+            except UnicodeEncodeError:  # bytes of another encoding; recipe.json and metrics.json could not be written
+                raise ValueError(f"{given!a} is not UTF-8, which the files of a run are in; rename it") from None
         for option, place in (("--out", folder), ("--models", models / name)):
             for part in (place, *place.parents):
                 if part.is_file():

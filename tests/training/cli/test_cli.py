@@ -746,6 +746,16 @@ class TestMistakes:
             assert told.endswith("/mine is the folder of the run; the export needs another one: give --models or --out")
         assert not (tmp_path / "runs").exists()
 
+    @pytest.mark.parametrize(
+        "options", [["--out", "r\udce9"], ["--models", "m\udce9"], ["--set", "corpus.train=p\udce9.tsv"]]
+    )
+    def test_a_name_that_is_not_utf_8_is_refused_before_the_training(self, tmp_path, monkeypatch, options):
+        """The scores of the run, which hold its command, could not be written at its end."""
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "mine.toml").write_text('[corpus]\nkind = "text"\ntrain = "pairs.tsv"\n')
+        told = refuses("train", "mine.toml", *options)
+        assert re.fullmatch(r"'.*\\udce9.*' is not UTF-8, which the files of a run are in; rename it", told)
+
     def test_an_export_into_its_own_run(self, trained):
         told = refuses("export", "runs/backwards", "--to", "saved_models/../runs/backwards")
         assert told == "runs/backwards would be exported into itself; give another folder by --to"

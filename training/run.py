@@ -42,8 +42,10 @@ from .fitting.checkpoint import CheckpointError, changes, check_unfinished
 from .fitting.fit import Prepared, fit
 from .progress import be_silent, say
 from .run_files import (
+    CACHE_FOLDER,
     CARD_FILE,
     CHECKPOINT_FILE,
+    HISTORY_FILE,
     METRICS_FILE,
     MODEL_CHANGED,
     RECIPE_FILE,
@@ -395,9 +397,15 @@ def _exported(run: Run, path: pathlib.Path) -> pathlib.Path:
 
 
 def _remove_leftovers(folder: pathlib.Path) -> None:
-    """Removes what killed processes were writing in a run's folder; the caller holds the lock on it."""
-    for path in (*folder.glob("*.tmp-*"), *folder.glob(".*.tmp.weights.h5")):
-        if path.name.startswith("cache.tmp-"):  # another worker of this training may be reading the corpus
+    """Removes what killed processes were writing in a run's folder; the caller holds the lock on it.
+
+    The folder may hold files of others, as where it is `--out .`: only names that a run writes are looked for.
+    """
+    folders = (CACHE_FOLDER, *(f".{procedure.SAVED_IN}" for procedure in _PROCEDURES.values()))
+    written = (RECIPE_FILE, METRICS_FILE, HISTORY_FILE, CHECKPOINT_FILE, *folders)
+    left = [path for name in written for path in folder.glob(f"{name}.tmp-*")]
+    for path in (*left, folder / ".best.tmp.weights.h5"):  # the last one is of `Validation`
+        if path.name.startswith(f"{CACHE_FOLDER}.tmp-"):  # another worker of this training may be reading the corpus
             remove_abandoned(path)
         elif path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

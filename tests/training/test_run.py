@@ -269,13 +269,15 @@ class TestStages:
     def test_stopped_in(self, folder, exported, capfd, stage):
         for name in (".translator.tmp-ab12", ".best.tmp.weights.h5", "checkpoint.npz.tmp-ab12"):
             (folder / name).touch()
+        (folder / "others.txt.tmp-ab12").touch()  # of another process, where a run is in a folder with more
         wanted = self.stopped(folder, stage)
         finished, version = self.go_on(folder)
         assert version == folder.parent / "models" / "backwards" / "1"
         assert self.metrics(folder) == wanted
         assert finished.metrics["digests"] == wanted["digests"]
         assert [metrics["exact_match"] for metrics in exported] == [wanted["exact_match"]]
-        assert names(folder) == {"recipe.json", "history.csv", "best.weights.h5", "translator", "metrics.json"}
+        own = {"recipe.json", "history.csv", "best.weights.h5", "translator", "metrics.json"}
+        assert names(folder) == own | {"others.txt.tmp-ab12"}
         assert f"{folder} holds a trained model; going on with its {stage}\n" in capfd.readouterr().err
 
     def test_the_chief_goes_on_alone(self, folder, exported, monkeypatch, capfd):

@@ -142,6 +142,12 @@ def check_replaceable(folder: pathlib.Path, name: str, recipe: str, restart: boo
                 f"{file} would be replaced, and is not of a run, which has {HISTORY_FILE}; move it away, or choose "
                 "another folder with --out"
             )
+    for saved in (folder / each for each in _SAVED_IN):  # of another family, one would be removed at the end
+        if saved.exists() and not (saved / f"{saved.name}.json").is_file():
+            raise ValueError(
+                f"{saved} is no model of a run, and would be in the way of one; move it away, or choose another folder "
+                "with --out"
+            )
     # The recipe of an unfinished training is in its checkpoint, and is compared later.
     if is_own or restart or (folder / CHECKPOINT_FILE).is_file():
         return

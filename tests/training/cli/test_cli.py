@@ -553,6 +553,15 @@ class TestWhatAFolderHolds:
         )
         assert (folder / name).read_text() == "{}"
 
+    @pytest.mark.parametrize("name", ["translator", "classifier"])
+    def test_a_folder_that_no_run_wrote(self, folder, name):
+        """Such as that of a program, where `--out` is its project: a translator's run removes a former `classifier`."""
+        (folder / name).mkdir(parents=True)
+        told = f"{folder / name} is no model of a run, and would be in the way of one; move it away, or choose another"
+        assert refuses(*self.train(folder, "--restart")) == f"{told} folder with --out"
+        (folder / name / f"{name}.json").touch()
+        succeeds(*self.train(folder))
+
     def test_a_run_of_another_recipe(self, folder):
         self.fill(folder, recipe_json="{}", history_csv="", metrics_json='{"name": "dates"}')
         assert refuses(*self.train(folder)) == (

@@ -192,15 +192,19 @@ class TestFit:
         assert not bars[0].live.is_started
 
     @pytest.mark.parametrize(
-        ("override", "fault"),
+        ("override", "sources", "fault"),
         [
-            ("lengths.max_target=2", r"^lengths, train: All 32 pairs are longer than max_source=100 or max_target=2"),
-            ("tokenizer.source.minimum_count=1000", r"^tokenizer: .*occurs at least minimum_count=1000 times"),
+            (
+                "lengths.max_source=2",
+                ["ab"],
+                r"^lengths, train: All 1 pairs are longer than max_source=2 or max_target=",
+            ),
+            ("tokenizer.source.minimum_count=1000", ["a"], r"^tokenizer: .*occurs at least minimum_count=1000 times"),
         ],
     )
-    def test_a_recipe_that_does_not_fit_its_pairs(self, override, fault):
+    def test_a_recipe_that_does_not_fit_its_pairs(self, override, sources, fault):
         with pytest.raises(RecipeError, match=fault):
-            prepare(tiny(override), (TRAIN, CHECK))
+            prepare(tiny(override), (Pairs(sources, ["x"]), CHECK))
 
     def test_a_training_without_an_update_is_refused(self, tmp_path):
         prepared = prepare(tiny(), (TRAIN, CHECK))  # 2 epochs of 4 batches

@@ -33,7 +33,7 @@ BELOW = {
         *TASKS,
         "zoo.text",
     },
-    "zoo.decoding": {"zoo.text"},
+    "zoo.decoding": {"zoo.layers", "zoo.text"},
     "zoo.checkpoints": {"zoo.atomic", "zoo.git_lfs", "zoo.layers", "zoo.models", "zoo.tasks", "zoo.text"},
     "zoo.serving.packed": {"zoo.layers", "zoo.models"},
     "zoo.serving.layout": set(),

@@ -176,6 +176,13 @@ def test_other_loops_are_as_tensorflow_makes_them():
     assert loops(run_in_graph.get_concrete_function()) == [(True, {b""})] * 2
 
 
+def test_xla_is_refused():
+    """Its own message names nothing that a user has written."""
+    function = tf.function(run, input_signature=[INTS], autograph=False, jit_compile=True)
+    with pytest.raises(ValueError, match=r"^XLA cannot compile a decoding loop: .*`jit_compile=False`\.$"):
+        function(tf.constant([2, 1]))
+
+
 # The two searches.
 
 
@@ -196,6 +203,25 @@ class Counting:
         end = tf.cast(position + 1 >= cache[0][..., None, 0], tf.float32)
         logits = 30.0 * tf.one_hot(A, VOCABULARY) + (200 * end - 100) * tf.one_hot(END, VOCABULARY)
         return logits, cache, tf.one_hot(cache[0][..., 0], 12)
+
+
+@pytest.mark.parametrize("search", [greedy, beam_search])
+def test_a_graph_is_traced_without_autograph(search):
+    """By default `tf.function` would rewrite all code first, which takes five times as long."""
+
+    class Watching(Counting):
+        def begin(self, source):
+            self.status = tf.__internal__.autograph.control_status_ctx().status.name
+            return super().begin(source)
+
+    model = Watching()
+
+    @tf.function(input_signature=[INTS])
+    def ids(source):
+        return search(model, source, 9).ids
+
+    ids.get_concrete_function()
+    assert model.status == "DISABLED"
 
 
 def greedily(model, source, limits):

@@ -390,6 +390,7 @@ def test_sizes_of_a_beam_are_refused(arguments, message):
         (float("nan"), r"^`length_penalty` must be finite\. Received: length_penalty=nan$"),
         ([1.0, float("inf")], r"^`length_penalty` must be finite\. Received: length_penalty=\[1\.0, inf\]$"),
         ([1.0, 2.0, 3.0], r"^`length_penalty` must be one number, or one for each of the 2 rows\."),
+        ("1", r"^`length_penalty` must be one number, or one for each row\. Received: length_penalty='1'$"),
     ],
 )
 def test_length_penalties_are_refused(length_penalty, message):
@@ -423,7 +424,7 @@ class TestLimits:
     @pytest.mark.parametrize("limits", [[5], [5, 5], [5, 5, 5, 5]])
     def test_others_than_one_for_each_row_are_refused(self, search, limits):
         model = Transformer(VOCABULARY, VOCABULARY, 8, 2, 8, 1, 1)
-        with pytest.raises(ValueError, match=rf"each of the 3 source rows.* limits of shape \({len(limits)},\)"):
+        with pytest.raises(ValueError, match=rf"each of the 3 rows.* limits of shape \({len(limits)},\)"):
             search(model, [*self.SOURCE], limits)
 
     def test_weights_of_a_model_in_float64_are_float32(self, search):

@@ -7,7 +7,7 @@ They drive any model through its `begin` and `step` (see the models) and know no
   model's context. `token_choice`: which token is drawn. `stop_strings`: what ends a text early.
 - `prefix`: decoding that begins with given tokens. `masks`: without some tokens and heads. `shortlist`: with a few
   tokens of a large vocabulary.
-- `logits`: the largest of many logits, and how likely a given text is.
+- `inputs`: checks of what they are given. `logits`: the largest of many logits, and how likely a given text is.
 """
 
 from zoo.decoding.logits import log_probabilities, score, score_in_windows, score_tokens

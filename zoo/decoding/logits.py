@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from zoo.text.tokenizer import PADDING
+from zoo.decoding.inputs import rows_of_ids
+from zoo.decoding.loop import not_converted
+from zoo.text.tokenizer import PADDING, whole_number
 
 _TOP_CHUNK = 64  # values in a chunk, approximately
 _FEW_VALUES = 2048  # up to here, searching all of one row costs less than the operations that a few chunks take
@@ -144,6 +146,7 @@ def _log_normalizer_of_chunks(logits: tf.Tensor, maxima: tf.Tensor) -> tf.Tensor
     return tf.reduce_max(maxima, axis=-1) - tf.math.log(tf.reduce_max(largest, axis=-1))
 
 
+@not_converted
 def log_probabilities(hidden: tf.Tensor, tokens: tf.Tensor, logits_of: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
     """Natural logarithms of the probabilities of tokens. Their logits are never all in memory at once.
 
@@ -156,7 +159,16 @@ def log_probabilities(hidden: tf.Tensor, tokens: tf.Tensor, logits_of: Callable[
 
     Returns:
         float32 `(B, T)`; 0 at padding.
+
+    Raises:
+        ValueError: there are more or fewer tokens than vectors.
     """
+    vectors = tf.TensorShape(hidden.shape)
+    if vectors.rank != 3 or not vectors[:2].is_compatible_with(tokens.shape):
+        raise ValueError(
+            "`tokens` must have an id for each vector that the model gives. Received: tokens of shape "
+            f"{tuple(tokens.shape)}, vectors of shape {tuple(vectors)}"
+        )
     places = tf.cast(tf.where(tokens != PADDING), tf.int32)  # (N, 2), N tokens of the whole batch
     rows, ids = tf.gather_nd(hidden, places), tf.gather_nd(tokens, places)  # (N, D), (N,)
     number = tf.shape(ids)[0]
@@ -174,28 +186,34 @@ def log_probabilities(hidden: tf.Tensor, tokens: tf.Tensor, logits_of: Callable[
     return tf.tensor_scatter_nd_update(tf.zeros_like(tokens, tf.float32), places, tf.reshape(found, [-1])[:number])
 
 
+@not_converted
 def score(model: Any, inputs: Any, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
     """How likely texts are under a model.
 
     Args:
         model: one with `without_logits` and `output_weights`.
         inputs: what the model is called with, which includes the token before each of `tokens`.
-        tokens: ids `(B, T)`, 0 for padding.
+        tokens: ids `(B, T)`, 0 for padding. These and the inputs may also be lists of rows.
 
     Returns:
         `log_probability`, float32 `(B,)`, of all tokens of a row, and `tokens`, int32 `(B,)`, how many there are.
 
     Raises:
-        ValueError: the model has no such methods.
+        ValueError: the model has no such methods, the tokens are not rows of ids that the model has, or they are more
+            or fewer than the inputs.
     """
-    return _result(tf.reduce_sum(_scorer(model)(inputs, tokens), axis=1), tokens)
+    log_probabilities_of = _scorer(model)
+    inputs, tokens = _checked(model, inputs, tokens)
+    return _result(tf.reduce_sum(log_probabilities_of(inputs, tokens), axis=1), tokens)
 
 
+@not_converted
 def score_tokens(model: Any, inputs: Any, tokens: tf.Tensor) -> tf.Tensor:
     """As `score`, but the log-probability of each token, float32 `(B, T)`; 0 at padding."""
-    return _scorer(model)(inputs, tokens)
+    return _scorer(model)(*_checked(model, inputs, tokens))
 
 
+@not_converted
 def score_in_windows(
     model: Any, inputs: tf.Tensor, tokens: tf.Tensor, context_length: int, stride: int | tf.Tensor
 ) -> dict[str, tf.Tensor]:
@@ -221,11 +239,14 @@ def score_in_windows(
         ValueError: a stride out of its range, or as `score`. A stride that a graph does not know is not checked.
     """
     known = tf.get_static_value(stride)
+    if known is not None:
+        stride = known = whole_number("stride", known)
     if known is not None and not 1 <= known <= context_length:
         raise ValueError(f"`stride` must be from 1 to `context_length`={context_length}. Received: stride={known}")
+    log_probabilities_of = _scorer(model)
+    inputs, tokens = _checked(model, inputs, tokens)
     last = tf.reduce_max(tf.where(tokens != PADDING, tf.range(1, tf.shape(tokens)[1] + 1), 0), axis=1)  # (B,)
     overlap = context_length - stride
-    log_probabilities_of = _scorer(model)
 
     def window(start, total):
         """Adds this window's scores to the totals of the rows that are long enough to reach it."""
@@ -244,6 +265,21 @@ def score_in_windows(
         parallel_iterations=1,
     )
     return _result(total, tokens)
+
+
+def _checked(model: Any, inputs: Any, tokens: Any) -> tuple[Any, tf.Tensor]:
+    """What a model is called with, and the tokens `(B, T)`; the inputs of a family of the zoo as ids, too.
+
+    Raises:
+        ValueError: they are not rows of ids, or an id is none of the model's.
+    """
+    sizes = {name: getattr(model, f"{name}_vocabulary_size", None) for name in ("source", "target")}
+    size = getattr(model, "vocabulary_size", sizes["target"])
+    if isinstance(inputs, dict):
+        inputs = {n: rows_of_ids(n, each, sizes[n]) if sizes.get(n) else each for n, each in inputs.items()}
+    elif hasattr(model, "vocabulary_size"):
+        inputs = rows_of_ids("inputs", inputs, size)
+    return inputs, rows_of_ids("tokens", tokens, size)
 
 
 def _scorer(model: Any) -> Any:

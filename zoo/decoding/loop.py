@@ -5,15 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 
+from zoo.layers.functions.tensors import compiled_by_xla
+
 Nest = Any  # of tensors whose first axis has the rows
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Whether one thread runs all of a step; None outside `loops_for_a_server`.
 _ON_ONE_THREAD: ContextVar[bool | None] = ContextVar("on_one_thread", default=None)
+
+
+def not_converted(function: Function) -> Function:
+    """The function, called as it is inside of a `tf.function`.
+
+    Without this, AutoGraph, which `tf.function` uses unless told otherwise, would rewrite all code of decoding and of
+    the model first. It finds nothing to change there, and a graph would take five times as long to trace.
+    """
+    return tf.autograph.experimental.do_not_convert(function)
 
 
 @contextmanager
@@ -81,7 +94,16 @@ def run_phases(
 
     Returns:
         `found` of all rows, and a tuple of everything that was written `(T, B, ...)`, zero where a row was dropped.
+
+    Raises:
+        ValueError: XLA compiles the graph.
     """
+    if compiled_by_xla(open_rows):
+        raise ValueError(
+            "XLA cannot compile a decoding loop: rows that have ended are dropped, and caches grow. Decode outside of "
+            "`tf.function(jit_compile=True)`; if a step of your own Keras model decodes, compile that model with "
+            "`jit_compile=False`."
+        )
     # Two nested loops: the outer one has a turn for each phase, the inner one for each step. An op in the inner body
     # costs 5 to 10 us a step, so everything about dropping rows is done between phases.
     nowhere = tf.zeros_like(open_rows, tf.int32)  # (B,)

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo.decoding.logits import hidden_and_logits
+from zoo.decoding.loop import not_converted
 from zoo.decoding.token_choice import COLD, HOTTEST
 from zoo.text.tokenizer import END, PADDING
 
@@ -91,6 +92,7 @@ def next_tokens(logits: tf.Tensor, temperature: tf.Tensor | None = None) -> tupl
     return found.indices + END, found.values
 
 
+@not_converted
 def logits_after(model: Any, inputs: Any, lengths: tf.Tensor) -> tf.Tensor:
     """The logits `(B, V)` of what follows the first `lengths` `(B,)` tokens that a model reads.
 

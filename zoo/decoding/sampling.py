@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from zoo.decoding.inputs import checked_rows, one_for_each_row, rows_of_ids
 from zoo.decoding.logits import log_normalizer, top_k
-from zoo.decoding.loop import PhaseForm, run_phases
-from zoo.decoding.search import Hypotheses, checked_rows, one_for_each_row
+from zoo.decoding.loop import PhaseForm, not_converted, run_phases
+from zoo.decoding.search import Hypotheses
 from zoo.decoding.token_choice import (
     Sampling,
     advanced,
@@ -22,6 +23,7 @@ from zoo.decoding.token_choice import (
 from zoo.text.tokenizer import END, PADDING, START, whole_number
 
 
+@not_converted
 def generate(
     model: Any,
     prompts: Any,
@@ -65,9 +67,9 @@ def generate(
         settings. With a `watch`, a pair: these, and its last state.
 
     Raises:
-        ValueError: the prompts are not rows of ids that the model has, there are more or fewer numbers of a setting
-            than rows, the model is no language model, or `context_length` is no integer, below 2, or longer than the
-            model's. What a graph does not know is not checked.
+        ValueError: the prompts are not rows of ids that the model has, a setting is no number, there are more or fewer
+            numbers than rows, the model is no language model, or `context_length` is no integer, below 2, or longer
+            than the model's. What a graph does not know is not checked.
 
     Example:
         >>> from zoo.models import GPT
@@ -75,7 +77,7 @@ def generate(
         >>> tuple(generate(model, [[5, 6, 7]], max_new_tokens=30, temperature=0.0).ids.shape)[0]
         1
     """
-    prompts = _rows_of_ids(prompts, getattr(model, "vocabulary_size", None))
+    prompts = rows_of_ids("prompts", prompts, getattr(model, "vocabulary_size", None))
     length = getattr(model, "context_length", None) if context_length is None else context_length
     if length is None:
         raise ValueError(
@@ -90,21 +92,10 @@ def generate(
     is_empty = tf.reduce_all(text == PADDING, axis=1)
     text = tf.concat([tf.where(is_empty, START, PADDING)[:, None], text[:, 1:]], axis=1)
 
-    def of_rows(name, value, dtype):
-        return one_for_each_row(name, value, dtype, prompts)
-
-    left = of_rows("max_new_tokens", max_new_tokens, tf.int32)
-    seed = tf.cast(seed, tf.int64)
-    seed = seed + tf.range(tf.cast(rows, tf.int64)) if seed.shape.rank == 0 else seed
-    sampling = with_valid_settings(
-        Sampling(
-            of_rows("temperature", temperature, tf.float32),
-            of_rows("top_k", top_k, tf.int32),
-            of_rows("top_p", top_p, tf.float32),
-            of_rows("repetition_penalty", repetition_penalty, tf.float32),
-            of_rows("seed", seed, tf.int64),
-        )
-    )
+    left = one_for_each_row("max_new_tokens", max_new_tokens, tf.int32, prompts)
+    if np.ndim(seed) == 0:
+        seed = one_for_each_row("seed", seed, tf.int64, prompts) + tf.range(tf.cast(rows, tf.int64))
+    sampling = _of_each_row(Sampling(temperature, top_k, top_p, repetition_penalty, seed), prompts)
 
     def window(_more, open_rows, text, scores, left, streams, found):
         """Continues the open rows until each has ended or has filled its window."""
@@ -162,31 +153,17 @@ def generate(
     return hypotheses if watch is None else (hypotheses, found)
 
 
-def _rows_of_ids(prompts: Any, vocabulary_size: int | None) -> tf.Tensor:
-    """The prompts as int32 `(B, P)`; rows of different lengths are padded.
+def _of_each_row(sampling: Sampling, rows: tf.Tensor) -> Sampling:
+    """The settings as tensors `(B,)`, within the limits that `Sampling` names.
 
     Raises:
-        ValueError: they are not rows of integers, or an id is none of the vocabulary, if these are known.
+        ValueError: they are no `Sampling`, no numbers, or more or fewer than rows.
     """
-
-    def is_row(each: Any) -> bool:
-        return isinstance(each, list | tuple) or (isinstance(each, np.ndarray) and each.ndim == 1)
-
-    if isinstance(prompts, list | tuple) and all(map(is_row, prompts)):
-        width = max(map(len, prompts), default=0)
-        rows = [[*row, *[PADDING] * (width - len(row))] for row in prompts]
-        prompts = tf.convert_to_tensor(rows) if width else tf.zeros([len(rows), 0], tf.int32)
-    prompts = prompts.to_tensor() if isinstance(prompts, tf.RaggedTensor) else tf.convert_to_tensor(prompts)
-    if prompts.shape.rank not in (2, None) or not prompts.dtype.is_integer:
-        raise ValueError(
-            "`prompts` must be rows of ids, such as [[5, 6, 7]]. "
-            f"Received: {prompts.dtype.name} of shape {tuple(prompts.shape)}"
-        )
-    known = tf.get_static_value(prompts)
-    largest = tf.int32.max if vocabulary_size is None else vocabulary_size - 1
-    if known is not None and (wrong := known[(known < 0) | (known > largest)]).size:
-        raise ValueError(f"`prompts` must hold ids from 0 to {largest:,}, those of the model. Received: {wrong[0]}")
-    return tf.cast(prompts, tf.int32)
+    if not isinstance(sampling, Sampling):
+        raise ValueError(f"`sampling` must be a `Sampling`. Received: {sampling!r}")
+    dtypes = tf.float32, tf.int32, tf.float32, tf.float32, tf.int64
+    fields = zip(Sampling._fields, sampling, dtypes, strict=True)
+    return with_valid_settings(Sampling(*(one_for_each_row(name, value, dtype, rows) for name, value, dtype in fields)))
 
 
 def last_window(text: tf.Tensor, context_length: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -213,6 +190,7 @@ def last_window(text: tf.Tensor, context_length: int) -> tuple[tf.Tensor, tf.Ten
     return window[:, :-1], window[:, -1], context_length + 1 - kept
 
 
+@not_converted
 def sample(
     model: Any,
     source: Any,
@@ -234,11 +212,11 @@ def sample(
             (logits, cache, weights)`; it is stepped with one hypothesis for each row (K = 1). If its
             `room_steps` is above 0, it is stepped with the cache that `with_room(cache, position, steps)` gives, at
             most so many times before `without_room(cache, position)`.
-        source: what the model's `begin` takes, with leading axis B.
+        source: as for `greedy`.
         first: int32 `(B,)`, the tokens that the first step reads.
         limits: int32 `(B,)` or one number, the most tokens each row may have, its end token counted. A row of limit 0
             stays empty.
-        sampling: a `Sampling`.
+        sampling: a `Sampling`; each of its settings is a tensor or list `(B,)`, or a number for all rows.
         before: ids `(B, P)` of the earlier text, for the repetition penalty; None for none.
         watch: an object that can end a row before its end token; None ends no row early. It may have `is_needed`, a
             boolean scalar, False if it will end no row; `start() -> state`, a nest of tensors with the rows as their
@@ -251,13 +229,11 @@ def sample(
         a pair: these, and its last state, which for each row is the state when the row ended.
 
     Raises:
-        ValueError: there are more or fewer limits than rows, a limit is above the model's `most_positions`, or the
-            tokens of a row are more than the `context_length` of a language model. What a graph does not know is not
-            checked.
+        ValueError: there are more or fewer first tokens or settings than rows, or as in `greedy`.
     """
-    _, limits = checked_rows(model, first, limits)
-    _check_context(model, source, limits)
-    sampling = with_valid_settings(sampling)
+    first = tf.convert_to_tensor(first)
+    source, limits = checked_rows(model, source, limits, first)
+    sampling = _of_each_row(sampling, limits)
     found = () if watch is None else watch.start()
     before = tf.zeros([tf.shape(limits)[0], 0], tf.int32) if before is None else tf.cast(before, tf.int32)
     ids, log_probabilities, found = _sampled(
@@ -265,27 +241,6 @@ def sample(
     )
     hypotheses = Hypotheses(ids, log_probabilities, weights=None)
     return hypotheses if watch is None else (hypotheses, found)
-
-
-def _check_context(model: Any, source: Any, limits: tf.Tensor) -> None:
-    """Refuses what a language model could not read at once.
-
-    Raises:
-        ValueError: a row of ids `(B, P)` and its limit together are longer than the context.
-    """
-    length = getattr(model, "context_length", None)
-    if length is None:  # not a language model
-        return
-    prompts, known = tf.get_static_value(tf.convert_to_tensor(source)), tf.get_static_value(limits)
-    if prompts is None or known is None:
-        return
-    # `first` is read after the prompt, and the last new token is not read: the sum is still that of prompt and limit.
-    longest = int((np.count_nonzero(prompts, axis=1) + known).max(initial=0))
-    if longest > length:
-        raise ValueError(
-            f"A prompt and its limit must be at most {length} tokens together, the model's `context_length`; "
-            f"`generate` continues longer texts. Received: {longest} tokens"
-        )
 
 
 def _sampled(

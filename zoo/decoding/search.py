@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from zoo.decoding.inputs import checked_rows, one_for_each_row
 from zoo.decoding.logits import top_k
-from zoo.decoding.loop import run_phases
+from zoo.decoding.loop import not_converted, run_phases
 from zoo.text.tokenizer import END, PADDING, START, whole_number
 
 _NO_WEIGHTS = "`return_weights` needs a model with attention; this one returns no weights."
@@ -36,17 +37,20 @@ class Hypotheses(NamedTuple):
         return tf.reduce_sum(self.token_log_probabilities, axis=1)
 
 
+@not_converted
 def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = False) -> Hypotheses:
     """Decodes each source row by the most likely token, until it ends or reaches its limit.
 
     The loop is part of the graph and stops when every row has ended; rows that have ended cost little. A row's result
-    depends on that row alone. Padding, the unknown and the start token are never produced.
+    depends on that row alone. The first step reads the start token. Padding, the unknown and the start token are never
+    produced.
 
     Args:
         model: anything with `begin(source) -> (memory, cache)` and `step(tokens, position, memory, cache) ->
             (logits, cache, weights)`; it is stepped with one hypothesis for each row (K = 1). The tensors of `memory`
             have the rows as their first axis; a step gets those of its rows.
-        source: the argument of the model's `begin`: usually ids `(B, S)`; its first axis is B.
+        source: the argument of the model's `begin`: usually ids `(B, S)`; its first axis is B. For a model of ids, it
+            may also be a list of rows of any length, or a ragged tensor.
         limits: int32 `(B,)` or one number, the most tokens each row may have, its end token counted. A row of limit 0
             stays empty.
         return_weights: whether to collect the attention weights.
@@ -55,8 +59,10 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
         `Hypotheses`.
 
     Raises:
-        ValueError: weights are asked for and the model has none, there are more or fewer limits than rows, or a limit
-            is above the model's `most_positions`.
+        ValueError: the model has no `begin` and `step`; the source is not rows of ids that the model has; weights are
+            asked for and the model has none; the limits are no integers, more or fewer than rows, or above the model's
+            `most_positions`; prompt and limit are longer than the context of a language model; or XLA compiles the
+            graph (`jit_compile=True`), which it cannot. What a graph does not know is not checked.
     """
     source, limits = checked_rows(model, source, limits)
     memory, cache = model.begin(source)
@@ -88,50 +94,6 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
     )
 
 
-def checked_rows(model: Any, source: Any, limits: Any) -> tuple[Any, tf.Tensor]:
-    """The source as tensors, and a limit for each of its rows, int32 `(B,)`; one number is the limit of all rows.
-
-    Raises:
-        ValueError: there are more or fewer limits than rows, or a limit is above the model's `most_positions`.
-    """
-    source = tf.convert_to_tensor(source) if isinstance(source, list | np.ndarray) else source
-    limits, rows = tf.cast(limits, tf.int32), tf.nest.flatten(source)[0]
-    if limits.shape.rank == 0:
-        limits = tf.fill([tf.shape(rows)[0]], limits)
-    if not limits.shape.is_compatible_with(rows.shape[:1]):
-        raise ValueError(
-            f"`limits` must be one number, or one for each of the {rows.shape[0]} source rows. "
-            f"Received: limits of shape {limits.shape}"
-        )
-    most, known = getattr(model, "most_positions", None), tf.get_static_value(limits)
-    if most is not None and known is not None and (known > most).any():
-        raise ValueError(
-            f"`limits` must be at most {most}, the model's `most_positions`. Received: limits={known.tolist()}"
-        )
-    return source, limits
-
-
-def one_for_each_row(name: str, value: Any, dtype: tf.DType, rows: tf.Tensor) -> tf.Tensor:
-    """A setting of each row, `(B,)`; one number is that of all rows.
-
-    Args:
-        name: the setting's name, for errors.
-        value: `()` or `(B,)`.
-        dtype: the type of the result.
-        rows: any tensor `(B, ...)`.
-
-    Raises:
-        ValueError: there are more or fewer numbers than rows.
-    """
-    value = tf.cast(value, dtype)
-    if value.shape.rank != 0 and not value.shape.is_compatible_with(rows.shape[:1]):
-        raise ValueError(
-            f"`{name}` must be one number, or one for each of the {rows.shape[0]} rows. "
-            f"Received: {name} of shape {value.shape}"
-        )
-    return tf.broadcast_to(value, tf.shape(rows)[:1])
-
-
 class Beams(NamedTuple):
     """The best hypotheses of each row. Axes: B batch, N hypotheses, T steps of the longest, S source length.
 
@@ -160,6 +122,7 @@ class _Finished(NamedTuple):
     ends: tf.Tensor
 
 
+@not_converted
 def beam_search(
     model: Any,
     source: Any,
@@ -191,7 +154,7 @@ def beam_search(
         model: anything with `begin(source) -> (memory, cache)` and `step(tokens, position, memory, cache) -> (logits,
             cache, weights)`. The tensors of `memory`, `(B, ...)`, are shared by all hypotheses of a row; those of
             `cache`, `(B, K, ...)`, are reordered as hypotheses come and go. Rows that are done leave both.
-        source: the argument of the model's `begin`: usually ids `(B, S)`; its first axis is B.
+        source: as for `greedy`.
         limits: int32 `(B,)` or one number, the most tokens each row may have, its end token counted; a hypothesis that
             is still open then counts as finished. A row of limit 0 stays empty.
         beam_size: K, how many hypotheses are followed.
@@ -211,8 +174,7 @@ def beam_search(
 
     Raises:
         ValueError: sizes that are not positive, `n_best` above `beam_size`, a penalty that is not finite, more or fewer
-            penalties than rows, an unknown normalisation or `early_stopping`, `return_weights` with a model that
-            returns none, or limits as in `greedy`.
+            penalties than rows, an unknown normalisation or `early_stopping`, or as in `greedy`.
 
     Reference: https://arxiv.org/abs/1609.08144
     """
@@ -220,10 +182,10 @@ def beam_search(
     check_length_normalization(length_normalization)
     check_early_stopping(early_stopping)
     source, limits = checked_rows(model, source, limits)
+    powers = one_for_each_row("length_penalty", length_penalty, tf.float32, limits)
     known = tf.get_static_value(length_penalty)
     if known is not None and not np.isfinite(known).all():
         raise ValueError(f"`length_penalty` must be finite. Received: length_penalty={length_penalty}")
-    powers = one_for_each_row("length_penalty", length_penalty, tf.float32, limits)
     divisor = _DIVISORS[length_normalization]
     search = _Search(model, limits, beam_size, powers, n_best, return_weights, divisor, early_stopping)
     finished, paths = search.run(source)

@@ -27,7 +27,7 @@ class OuterLayer(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of every layer, and under `layer_states` what was changed in single layers inside."""
-        states = states_of(_inner_layers(self), self.trainable) if self.built else self._layer_states
+        states = states_of(inner_layers(self), self.trainable) if self.built else self._layer_states
         return {**super().get_config(), **({"layer_states": states} if states else {})}
 
 
@@ -53,7 +53,7 @@ def keep_states(layer: OuterLayer) -> None:
     if not layer.trainable:
         pass_on_trainable(layer)
     if layer._layer_states:
-        restore_states(_inner_layers(layer), layer._layer_states, layer.trainable)
+        restore_states(inner_layers(layer), layer._layer_states, layer.trainable)
 
 
 def states_of(layers: dict[str, Any], trainable: bool) -> dict[str, Any]:
@@ -91,8 +91,11 @@ def restore_states(layers: dict[str, Any], states: dict[str, Any], trainable: bo
             layer.enable_lora(state["lora_rank"], lora_alpha=state.get("lora_alpha"))  # 0.1 kept no alpha
 
 
-def _inner_layers(layer: keras.layers.Layer) -> dict[str, keras.layers.Layer]:
-    """The layers with weights inside a layer by the names on the way to them, outer ones first."""
+def inner_layers(layer: keras.layers.Layer) -> dict[str, keras.layers.Layer]:
+    """The layers with weights inside a layer or model by the names on the way to them, outer ones first.
+
+    Keras has no public function that lists them.
+    """
     found: dict[str, keras.layers.Layer] = {}
 
     def visit(parent: keras.layers.Layer, prefix: str) -> None:

@@ -11,7 +11,7 @@ from keras import KerasTensor, ops
 
 from zoo.layers.checks import check_choice
 from zoo.layers.functions.tensors import Shape
-from zoo.layers.outer_layer import pass_on_trainable, restore_states, states_of
+from zoo.layers.outer_layer import inner_layers, pass_on_trainable, restore_states, states_of
 
 NEVER = -1e9  # the bias of an id that is never predicted
 
@@ -101,7 +101,7 @@ class FunctionalModel(keras.Model):
             name: keras.saving.serialize_keras_object(value) if callable(value) else value
             for name, value in config.items()
         }
-        states = states_of(self._inner_layers(), self.trainable)
+        states = states_of(inner_layers(self), self.trainable)
         return {**config, "layer_states": states} if states else config
 
     @classmethod
@@ -111,21 +111,8 @@ class FunctionalModel(keras.Model):
         states = config.pop("layer_states", {})
         model = cls(**config)
         if states:
-            restore_states(model._inner_layers(), states, model.trainable)
+            restore_states(inner_layers(model), states, model.trainable)
         return model
-
-    def _inner_layers(self) -> dict[str, keras.layers.Layer]:
-        # Layers without weights have no state to keep, and their names are automatic. Keras has no public function that
-        # lists all inner layers. It gives two layers one path if a layer of an encoder is called as one of its head.
-        layers: dict[str, keras.layers.Layer] = {}
-        for layer in self._flatten_layers(include_self=False):
-            path, number = layer.path, 1
-            while path in layers:
-                number += 1
-                path = f"{layer.path}#{number}"
-            if layer.weights:
-                layers[path] = layer
-        return layers
 
 
 class Family(FunctionalModel):

@@ -7,7 +7,6 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -18,19 +17,15 @@ import warnings
 
 import loopback
 import pytest
-import tensorflow as tf
 from command_line import refuses, run, succeeds
 from zoo_training.answering import answers, chunks
 from zoo_training.cli import lines as lines_in
-from zoo_training.cli.ctrl_c import interrupted_between_graphs
 from zoo_training.cli.lines import read_lines
 from zoo_training.cli.shared import model_name, user_errors
-from zoo_training.run import Run
 
 import zoo
-from zoo import TextGenerator, Translator
+from zoo import TextGenerator
 from zoo.models import GPT
-from zoo.tasks.results import Translation
 from zoo.text import CharacterTokenizer
 
 MODEL = "saved_models/backwards"
@@ -183,122 +178,6 @@ class TestAttend:
         assert pathlib.Path("pictures/backwards.html").read_text(encoding="utf-8").count('"spoken"') == 2
 
 
-class TestEvaluate:
-    def test_the_models_own_test(self, trained):
-        metrics = json.loads((trained / MODEL / "1" / "metrics.json").read_text(encoding="utf-8"))
-        lines = succeeds("evaluate", MODEL).splitlines()
-        assert lines[-1].split() == ["test", f"{metrics['exact_match']:.2%}", str(metrics["right"]), "of", "110"]
-        assert len(lines) == 1 + len(metrics["mistakes"])
-        result = json.loads(succeeds("evaluate", MODEL, "--json"))
-        assert result == {key: metrics[key] for key in result}
-        assert set(result) == {"metric", "exact_match", "right", "total", "by_group", "by_source_length", "mistakes"}
-
-    def test_a_saved_translator_on_another_split(self, trained):
-        result = json.loads(succeeds("evaluate", "runs/backwards/translator", "--split", "validation", "--json"))
-        assert result["total"] == 110
-        assert result["exact_match"] >= 0.9
-
-    def test_another_recipe_with_groups_and_mistakes(self, trained):
-        changes = ['corpus.locales=["fr", "de"]', "corpus.test_days=9", "corpus.validation_days=1"]
-        sets = [argument for change in changes for argument in ("--set", change)]
-        *groups, _ = lines = succeeds("evaluate", MODEL, "--recipe", "dates", *sets).splitlines()
-        assert [line.split() for line in groups[:2]] == [
-            ["de", "0.00%", "0", "of", "4"],
-            ["fr", "0.00%", "0", "of", "5"],
-        ]
-        assert len([line for line in lines if re.fullmatch(r"wrong: '.+' -> '.*', not '\d{4}-\d\d-\d\d'", line)]) == 9
-        assert lines[-1].split() == ["test", "0.00%", "0", "of", "9"]
-
-    def test_another_beam_of_a_run(self, trained):
-        """The run's own is 1, 0.6."""
-        taken = []
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("zoo_training.run.score", lambda task, *_: taken.append(task) or {"digests": {}})
-            patch.setattr("zoo_training.cli.evaluate._print_scores", lambda *_: None)
-            succeeds("evaluate", "runs/backwards", "--set", "decoding.beam_size=3")
-            changes = ("--set", "decoding.length_penalty=0.1", "--set", "corpus.seed=1", "--recipe", "backwards.toml")
-            succeeds("evaluate", "runs/backwards", *changes)
-        assert [(task.beam_size, task.length_penalty) for task in taken] == [(3, 0.6), (1, 0.1)]
-        told = refuses("evaluate", MODEL, "--set", "decoding.beam_size=3")
-        assert told == f"{MODEL} decodes as it was exported; give decoding.* for a saved translator, such as runs/NAME"
-
-    @pytest.mark.parametrize("change", ["model.units=4", "training.epochs=1", "decoding={beam_size=3}", "beam_size=3"])
-    def test_a_change_that_would_change_nothing_is_refused(self, tmp_path, change):
-        told = refuses("evaluate", tmp_path, "--set", "corpus.seed=1", "--set", change)
-        assert told == f"--set takes corpus.KEY=VALUE or decoding.KEY=VALUE here. Received: --set {change}"
-
-    def test_texts_that_have_changed_since_the_training_are_told(self, trained, tmp_path, monkeypatch):
-        echo = [Translation("", "", 0.0)]
-        monkeypatch.setattr(Translator, "translate", lambda self, texts, batch_size: echo * len(texts))
-        folder = shutil.copytree(trained / "runs" / "backwards", tmp_path / "run")
-        lines = (trained / "words.tsv").read_text(encoding="utf-8").splitlines()
-        (tmp_path / "words.tsv").write_text("\n".join(lines[1:]), encoding="utf-8")
-        recipe = (folder / "recipe.json").read_text(encoding="utf-8")
-        (folder / "recipe.json").write_text(recipe.replace('"words.tsv"', json.dumps(str(tmp_path / "words.tsv"))))
-        result = run("evaluate", folder)
-        assert (result.exit_code, result.stderr) == (
-            0,
-            "zoo: the test texts have changed since the model was trained\n",
-        )
-        assert run("evaluate", folder, "--set", "decoding.beam_size=2").stderr == result.stderr
-        assert run("evaluate", folder, "--set", "corpus.test_pairs=5").stderr == "", "they are meant to be others"
-        (tmp_path / "all.tsv").write_text("\n".join(lines[:30]), encoding="utf-8")
-        told = run("evaluate", folder, "--set", f"corpus.test={tmp_path / 'all.tsv'}").stderr
-        assert re.match(r"zoo: warning: the model was trained on 2\d of the 30 texts of 'test', such as '\w+'; ", told)
-
-
-class TestExport:
-    def test_of_an_export_is_refused(self, trained):
-        for folder in (trained / MODEL, trained / MODEL / "1"):
-            assert refuses("export", folder).startswith(f"{folder} is an export already: copy its folder")
-
-    def test_of_a_saved_model(self, trained):
-        told = refuses("export", "runs/backwards/translator")
-        assert told.endswith("; it is a saved model, so give the run that has it, or call zoo.serving.export in Python")
-
-    def test_of_a_family_that_hugging_face_does_not_have(self, trained, tmp_path):
-        assert refuses("export", "runs/backwards", "--to-huggingface", tmp_path / "folder") == (
-            "runs/backwards must be a TextGenerator of GPT or a Translator of Transformer. Received: Translator of "
-            "RNNSeq2Seq"
-        )
-
-    def test_a_run_once_more_here_or_elsewhere(self, trained, tmp_path, monkeypatch):
-        """Where to, and with which options; a real one is in `test_run.py`."""
-        given = []
-        monkeypatch.setattr(Run, "export", lambda run, *options: given.append((run.name, *options)) or "THERE/1")
-        options = ("--explore", "--weights", "float16")
-        assert succeeds("export", "runs/backwards", "--to", tmp_path / "again", *options) == "THERE/1\n"
-        assert succeeds("export", trained / "runs" / "backwards") == "THERE/1\n"
-        experiment = shutil.copytree("runs/backwards", tmp_path / "run") / "metrics.json"
-        metrics = json.loads(experiment.read_text(encoding="utf-8"))
-        for models in ("../../small", str(tmp_path / "large")):  # of `zoo train --models`
-            experiment.write_text(json.dumps(metrics | {"models": models}), encoding="utf-8")
-            assert succeeds("export", experiment.parent) == "THERE/1\n"
-        assert given == [
-            ("backwards", tmp_path / "again", "float16", True),
-            ("backwards", pathlib.Path("saved_models/backwards"), "float32", False),
-            ("backwards", pathlib.Path("small/backwards"), "float32", False),
-            ("backwards", tmp_path / "large" / "backwards", "float32", False),
-        ]
-
-    def test_a_run_is_exported_to_its_models_from_any_folder_and_if_both_are_moved(
-        self, trained, tmp_path, monkeypatch
-    ):
-        given = []
-        monkeypatch.setattr(Run, "export", lambda run, path, *_: given.append(path) or "THERE/1")
-        moved = tmp_path / "moved"
-        shutil.copytree(trained / "runs", moved / "runs")
-        (moved / "saved_models").mkdir()
-        monkeypatch.chdir(tmp_path)
-        (tmp_path / "linked").symlink_to(moved / "runs" / "backwards")
-        for folder in (trained / "runs" / "backwards", "moved/runs/backwards", "linked"):
-            succeeds("export", folder)
-        assert given == [
-            trained / "saved_models" / "backwards",
-            *[pathlib.Path("moved/saved_models/backwards")] * 2,
-        ]
-
-
 class TestThreads:
     @pytest.mark.parametrize(("texts", "file", "threads"), [(None, None, 1), (None, "a.txt", 3), (["a"], None, 1)])
     def test_a_file_is_answered_on_all_cores_also_from_a_terminal(self, monkeypatch, texts, file, threads):
@@ -406,56 +285,6 @@ def test_sentences_are_scored_by_bleu(tmp_path, monkeypatch):
     assert (
         refuses("compare-lengths", "runs/cars") == "Some length must have at least 10 pairs. Received: 3 pairs in all"
     )
-
-
-class TestCtrlC:
-    """It is heard while TensorFlow makes a graph, in which a `KeyboardInterrupt` would come out as another error."""
-
-    @pytest.fixture(autouse=True)
-    def default_handler(self):
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        yield
-        signal.signal(signal.SIGINT, before)
-
-    @pytest.mark.parametrize("presses", [1, 2])
-    def test_one_waits_for_the_graph_and_a_second_one_does_not(self, presses, capsys):
-        made, stopped, begin = [], False, time.monotonic()
-
-        @tf.function(autograph=False)
-        def step():
-            for _ in range(presses):
-                signal.raise_signal(signal.SIGINT)
-            time.sleep(0.3)  # longer than until it looks again
-            made.append(1)
-
-        try:
-            with interrupted_between_graphs():
-                step()
-                time.sleep(60)
-        except KeyboardInterrupt:
-            stopped = True
-        assert stopped and len(made) == 2 - presses
-        assert time.monotonic() - begin < 50, "it was not heard while the process waited"
-        assert capsys.readouterr().err == "stopping when the graph is made; a second Ctrl-C stops at once\n"
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-    def test_in_an_export(self, trained, monkeypatch):
-        made = []
-
-        @tf.function(autograph=False)
-        def graph():
-            signal.raise_signal(signal.SIGINT)
-            made.append(1)
-
-        monkeypatch.setattr(Run, "export", lambda *_: (graph(), time.sleep(60)))
-        result = run("export", "runs/backwards")
-        assert (result.exit_code, result.stdout, made) == (130, "", [1])
-        assert "stopping when the graph is made; a second Ctrl-C stops at once" in result.stderr
-
-    def test_elsewhere_it_does_not_wait(self, capsys):
-        with pytest.raises(KeyboardInterrupt), interrupted_between_graphs():
-            signal.raise_signal(signal.SIGINT)
-        assert capsys.readouterr().err == ""
 
 
 def test_a_start_that_is_not_there_is_told_before_the_texts_are_read(workplace, monkeypatch):

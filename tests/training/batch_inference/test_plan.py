@@ -107,7 +107,7 @@ class TestInputFiles:
 
 
 class TestSignatures:
-    @pytest.mark.parametrize("name", ["dates", "gpt-pydoc", "languages"])
+    @pytest.mark.parametrize("name", ["gpt-pydoc", "languages"])
     def test_are_read_as_tensorflow_reads_them(self, name):
         folder = MODELS / name / "1"
         for signature, function in tf.saved_model.load(str(folder)).signatures.items():

@@ -99,7 +99,8 @@ def test_no_text_means_two_days():
     meaning = {}
     for name, pattern, system in forms():
         for casing in (None, *CASINGS) if date_locale(name).script in CASED_SCRIPTS else (None,):
-            for day in leap_year + far:
+            # In another casing it has the same numbers. One day in eleven is of all months and days of the week.
+            for day in (leap_year + far)[:: 1 if casing is None else 11]:
                 if pattern not in date_locale(name).patterns_for(day, system):
                     continue
                 text = unicodedata.normalize("NFC", format_date(day, name, pattern, system, casing)).casefold()

@@ -78,9 +78,15 @@ def stepped(model, source, hypotheses=1):
     return np.stack(found)
 
 
-def test_steps_of_several_hypotheses_are_the_models(model, packed):
+@pytest.fixture(scope="module")
+def steps_of_three(model):
     with forward_only(16):
-        np.testing.assert_allclose(stepped(packed, SOURCE, 3), stepped(model, SOURCE, 3), atol=2e-5)
+        return stepped(model, SOURCE, 3)
+
+
+def test_steps_of_several_hypotheses_are_the_models(steps_of_three, packed):
+    with forward_only(16):
+        np.testing.assert_allclose(stepped(packed, SOURCE, 3), steps_of_three, atol=2e-5)
 
 
 def test_steps_without_rows_or_prompts(model, packed):

@@ -248,7 +248,7 @@ def test_a_decoder_layer(kind, option, to_a_source, parts, changed, randomize, a
     layer = layers.TransformerDecoderLayer({1: 3, 2: 2}[parts], 10, **alone, **rotary)
     data = arrays(inputs=(2, 4, 12), memory=(2, 5, 8))
     memory = data.memory if layer.cross_attention else None
-    layer(data.inputs, memory)
+    layer.build(data.inputs.shape, None if memory is None else memory.shape)
     randomize(layer)
     reason, name = unsupported(layer), next(iter(option))
     source = layer.memory_attention if layer.cross_attention else None

@@ -16,7 +16,7 @@ from zoo.text import CharacterTokenizer, WordPieceTokenizer
 CHARACTERS = CharacterTokenizer("abcd é?|")
 PIECES = WordPieceTokenizer(["[MASK]", *"abcdé?", *(f"##{letter}" for letter in "abcdé"), "cab", "##ab", "dab"])
 LABELS = ["low", "middling", "high"]
-SIZES = dict(units=6, num_heads=3, num_layers=2, feed_forward_units=10, max_length=20)
+SIZES = dict(units=6, num_heads=3, num_layers=1, feed_forward_units=10, max_length=20)
 
 
 @pytest.fixture(scope="session")
@@ -217,6 +217,11 @@ def test_what_is_no_list_of_pairs(make, texts, message):
         make("pairs").classify(texts)
 
 
+@pytest.fixture(scope="module")
+def untrained():
+    return Classifier(Encoder(CHARACTERS.size, **SIZES), 3)
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -235,9 +240,9 @@ def test_what_is_no_list_of_pairs(make, texts, message):
         ),
     ],
 )
-def test_arguments_that_do_not_fit(build, message):
+def test_arguments_that_do_not_fit(untrained, build, message):
     with pytest.raises(ValueError, match=message):
-        build(Classifier(Encoder(CHARACTERS.size, **SIZES), 3))
+        build(untrained)
 
 
 def test_an_encoder_of_other_layers(tmp_path):

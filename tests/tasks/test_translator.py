@@ -71,17 +71,21 @@ def length(translation):
     return min(len(translation.text) + 1, MOST)
 
 
-def chances(translator, found):
-    """What the model gives each token of a text, and its end if it has one, by teacher forcing."""
-    source = translator.source_tokenizer.tokenize([found.source.strip()], add_end=True)
-    target = translator.target_tokenizer.tokenize([found.text], add_start=True, add_end=True)[:, : MOST + 1]
+def chances(translator, every):
+    """What the model gives the tokens of texts, and their ends if they have one, by teacher forcing; and the tokens.
+
+    Shapes: float32 (B, T, V) and int32 (B, T), which is 0 behind a shorter text.
+    """
+    source = translator.source_tokenizer.tokenize([each.source.strip() for each in every], add_end=True)
+    target = translator.target_tokenizer.tokenize([each.text for each in every], add_start=True, add_end=True)
+    target = target[:, : MOST + 1]
     logits = translator.model({"source": source, "target": target[:, :-1]})
-    return np.array(tf.nn.log_softmax(logits))[0], target[0, 1:].numpy()
+    return np.array(tf.nn.log_softmax(logits)), target[:, 1:].numpy()
 
 
-def log_probability(translator, found):
-    log_softmax, labels = chances(translator, found)
-    return log_softmax[np.arange(len(labels)), labels].sum()
+def log_probabilities(translator, every):
+    log_softmax, labels = chances(translator, every)
+    return np.sum(np.take_along_axis(log_softmax, labels[..., None], axis=2)[..., 0] * (labels != 0), axis=1)
 
 
 class TestTask(TaskTests):
@@ -120,9 +124,11 @@ class TestAnswers:
         translator = request.getfixturevalue(name)
         texts = [text for text in TEXTS if text.strip()]
         ends = []
-        for text, found in zip(texts, translator.translate(texts, batch_size=2), strict=True):
+        every = translator.translate(texts, batch_size=2)
+        for text, found, log_softmax, labels in zip(texts, every, *chances(translator, every), strict=True):
             assert (found.source, isinstance(found.score, float)) == (text, True)
-            log_softmax, labels = chances(translator, found)
+            labels = labels[labels != 0]
+            log_softmax = log_softmax[: len(labels)]
             assert found.score == pytest.approx(log_softmax[np.arange(len(labels)), labels].sum(), abs=1e-4)
             assert (np.argmax(log_softmax[:, 3:], axis=1) + 3).tolist() == labels.tolist()
             ends.append(labels[-1] == 3)
@@ -271,12 +277,13 @@ class TestBeam:
         texts, lengths = ["cab", "?", "dd"], []
         for penalty in (0.0, 0.6, 10.0):
             found = transformer.translate(texts, length_penalty=penalty, **BEAM)
+            everything = [each for best in found for each in (best, *best.alternatives)]
+            scores = [each.score for each in everything]
+            np.testing.assert_allclose(scores, log_probabilities(transformer, everything), atol=1e-4)
             for best in found:
                 every = (best, *best.alternatives)
                 assert 2 <= len({each.text for each in every}) <= len(every) <= 3
                 assert {(each.source, each.alternatives) for each in every[1:]} == {(best.source, ())}
-                expected = [log_probability(transformer, each) for each in every]
-                np.testing.assert_allclose([each.score for each in every], expected, atol=1e-4)
                 ranks = [each.score / ((5 + length(each)) / 6) ** penalty for each in every]
                 assert ranks == sorted(ranks, reverse=True)
             lengths.append(sum(map(length, found)))
@@ -368,7 +375,7 @@ def test_scores_of_given_translations_are_those_of_the_search(transformer):
     found = [each for best in found for each in (best, *best.alternatives)]
     scored = transformer.score([each.source for each in found], [each.text for each in found], batch_size=4)
     assert [(each.text, each.tokens) for each in scored] == [(each.text, length(each)) for each in found]
-    expected = [log_probability(transformer, each) for each in found]
+    expected = [each.score for each in found]  # the model's, see `TestBeam`
     np.testing.assert_allclose([each.log_probability for each in scored], expected, atol=1e-4)
 
 
@@ -455,24 +462,23 @@ class TestPrefixes:
         again = self.ask(any_translator, "complete", TEXTS, own)
         np.testing.assert_array_equal(again["ids"], found["ids"])
         np.testing.assert_allclose(again["log_probabilities"], found["log_probabilities"], atol=1e-5)
-        for text, ids, scores in zip(TEXTS, found["ids"], found["log_probabilities"], strict=True):
-            own = ids[ids != 0]
-            wanted = self.logarithms(any_translator, text, own[:-1])[np.arange(len(own)), own]
-            np.testing.assert_allclose(scores, np.pad(wanted, (0, len(ids) - len(own))), atol=1e-4)
+        wanted = self.logarithms(any_translator, TEXTS, found["ids"][:, :-1])
+        wanted = np.take_along_axis(wanted, found["ids"][..., None], axis=2)[..., 0] * (found["ids"] != 0)
+        np.testing.assert_allclose(found["log_probabilities"], wanted, atol=1e-4)
 
-    def logarithms(self, translator, text, ids):
-        """The log-probabilities of all tokens after 0, 1, ... of these."""
-        source = translator.source_tokenizer.tokenize(
-            tf.constant([text.strip()]), add_end=True, max_length=translator.max_source_length
-        )
-        logits = translator.model({"source": source, "target": tf.constant([[2, *map(int, ids)]])})[0].numpy()
+    def logarithms(self, translator, texts, ids):
+        """The log-probabilities `(B, T + 1, V)` of all tokens after 0, 1, ... of these ids `(B, T)`."""
+        texts = tf.constant([text.strip() for text in texts])
+        source = translator.source_tokenizer.tokenize(texts, add_end=True, max_length=translator.max_source_length)
+        target = np.pad(ids, [(0, 0), (1, 0)], constant_values=2)
+        logits = translator.model({"source": source.numpy(), "target": target}).numpy()
         return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
     def test_the_next_tokens_are_those_of_the_models_logits(self, any_translator):
-        prefixes = {"": [], "5 6 7": [5, 6, 7], "7 oops 5": [7]}
-        found = self.ask(any_translator, "next", ["cab"] * 3, list(prefixes))
-        for row, given in enumerate(prefixes.values()):
-            wanted = np.exp(self.logarithms(any_translator, "cab", given)[-1, 3:])
+        found = self.ask(any_translator, "next", ["cab"] * 3, ["", "5 6 7", "7 oops 5"])
+        logarithms = self.logarithms(any_translator, ["cab"] * 3, [[0, 0, 0], [5, 6, 7], [7, 0, 0]])
+        for row, number in enumerate((0, 3, 1)):
+            wanted = np.exp(logarithms[row, number, 3:])
             order = np.argsort(-wanted, kind="stable")
             np.testing.assert_array_equal(found["ids"][row], order[:20] + 3)
             np.testing.assert_allclose(found["probabilities"][row], wanted[order][:20] / wanted.sum(), rtol=1e-4)

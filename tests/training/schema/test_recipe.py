@@ -452,7 +452,7 @@ VALUES = {
     "model.dropout": st.floats(0, 1, exclude_max=True),
     "model.attention": st.sampled_from(["additive", "dot", "scaled", "general", "concat", "none"]),
     "training.learning_rate": st.floats(1e-300, 1),
-    "lengths.max_source": st.integers(1, 10**6),
+    "lengths.max_source": st.integers(2, 10**6),
 }
 
 

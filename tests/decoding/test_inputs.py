@@ -129,16 +129,57 @@ class TestSearch:
         with pytest.raises(ValueError, match=r"^`limits` must be one integer, .* Received: limits=2\.5$"):
             search(translator, [[4, 5]], 2.5)
 
+    def test_sources_that_are_no_ids(self, search):
+        """Of a family that reads images, `vocabulary_size` is that of its texts; of several sources, one has ids."""
+
+        class OfImages:
+            vocabulary_size = 9
+
+            def begin(self, images):
+                return tf.reduce_mean(images, axis=1), ()
+
+            def step(self, tokens, position, memory, cache):
+                return memory[:, None] + tf.zeros([1, tokens.shape[1], 1]), cache, None  # (B, K, V)
+
+        class OfSeveral(OfImages):
+            source_vocabulary_size = 9
+
+            def begin(self, several):
+                return super().begin(several["images"])
+
+        images = 9 * np.eye(9, dtype="float32")[[[4, 4], [7, 7]]]  # (B, S, V)
+        for model, source in ((OfImages(), images), (OfSeveral(), {"images": tf.constant(images)})):
+            found = search(model, source, 2).ids
+            assert np.reshape(found, [2, 2]).tolist() == [[4, 4], [7, 7]]
+
     def test_a_text_longer_than_the_context(self, gpt, search):
         """Without an error, the last tokens would all be read at the last position."""
         assert search(gpt, ROWS, [5, 8, 7]).ids.shape[0] == 3
         with pytest.raises(ValueError, match=r"at most 8 tokens together, .*`context_length`.* Received: 9 tokens$"):
             search(gpt, ROWS, 6)
+        with pytest.raises(ValueError, match=r"at most 8 tokens together"):
+            search(gpt, ROWS, 2**63 - 1)  # with the prompt, int64 would overflow
 
     def test_a_copy_that_is_a_plain_model(self, translator, search):
         message = r"^`model` must have the methods `begin` and `step`.* Received: model of type Functional$"
         with pytest.raises(ValueError, match=message):
             search(keras.models.clone_model(translator), [[4, 5]], 3)
+
+
+def test_the_context_of_a_model_without_a_vocabulary_size():
+    class Repeating:
+        context_length = 4
+
+        def begin(self, source):
+            return (), ()
+
+        def step(self, tokens, position, memory, cache):
+            return tf.one_hot(tokens, 9), cache, None
+
+    settings = Sampling(0.0, 0, 1.0, 1.0, 0)
+    assert sample(Repeating(), [[5, 6]], [7], 2, settings).ids.numpy().tolist() == [[7, 7]]
+    with pytest.raises(ValueError, match=r"at most 4 tokens together, .* Received: 5 tokens$"):
+        sample(Repeating(), [[5, 6]], [7], 3, settings)
 
 
 class TestScores:

@@ -86,8 +86,8 @@ def checked_rows(model: Any, source: Any, limits: Any, first: Any = None) -> tup
 
     Args:
         model: what is decoded with.
-        source: ids, if the model has a `source_vocabulary_size` or, as a language model, a `vocabulary_size`; else
-            whatever its `begin` takes.
+        source: ids, if the model has a `source_vocabulary_size` or, as a language model, a `context_length`; else
+            whatever its `begin` takes, such as images. A dict is given to `begin` as it is.
         limits: the most tokens of each row, or of all.
         first: for `sample`, the first tokens `(B,)`; None if a start token is the first.
 
@@ -101,27 +101,30 @@ def checked_rows(model: Any, source: Any, limits: Any, first: Any = None) -> tup
             "`model` must have the methods `begin` and `step`, as the families of `zoo.models` have; a copy by "
             f"`keras.models.clone_model` has not. Received: model of type {type(model).__name__}"
         )
-    size = getattr(model, "source_vocabulary_size", getattr(model, "vocabulary_size", None))
-    if size is not None:
+    size, length = getattr(model, "source_vocabulary_size", None), getattr(model, "context_length", None)
+    if length is not None:
+        size = getattr(model, "vocabulary_size", size)
+    is_ids = not (size is None and length is None) and not isinstance(source, dict)
+    if is_ids:
         source = rows_of_ids("source", source, size)
     elif isinstance(source, list | np.ndarray):
         source = tf.convert_to_tensor(source)
     rows = tf.nest.flatten(source)[0] if first is None else first
-    if first is not None and size is not None and not source.shape[:1].is_compatible_with(first.shape):
+    if first is not None and is_ids and not source.shape[:1].is_compatible_with(first.shape):
         raise ValueError(
             f"`first` must be an id for each of the {source.shape[0]} rows. Received: first of shape {first.shape}"
         )
     of_rows = one_for_each_row("limits", limits, tf.int32, rows)
     known = tf.get_static_value(tf.convert_to_tensor(limits))
-    most, length = getattr(model, "most_positions", None), getattr(model, "context_length", None)
+    most = getattr(model, "most_positions", None)
     if most is not None and known is not None and (known > most).any():
         raise ValueError(
             f"`limits` must be at most {most}, the model's `most_positions`. Received: limits={known.tolist()}"
         )
-    prompts = None if size is None else tf.get_static_value(source)
+    prompts = tf.get_static_value(source) if is_ids else None
     if length is not None and prompts is not None and known is not None:
         # The last token that is written is not read, but `first` or the start token is.
-        longest = int((np.count_nonzero(prompts, axis=1) + known).max(initial=0))
+        longest = int((np.count_nonzero(prompts, axis=1) + known.astype("float64")).max(initial=0))  # never overflows
         if longest > length:
             raise ValueError(
                 f"A prompt and its limit must be at most {length} tokens together, the model's `context_length`; "

@@ -383,6 +383,18 @@ class TestFaults:
         ids = np.array([[START, 5, 9]])
         np.testing.assert_array_equal(np.array(again.model(ids)), np.array(loaded.model(ids)))
 
+    def test_an_end_that_its_model_alone_knows(self, folder):
+        """It would end a text by an id that the model never learnt to end with."""
+        tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+        name = next(each for each in tensors if each.endswith("wte.weight"))
+        pieces = len(tensors[name])
+        tensors[name] = np.concatenate([tensors[name], tensors[name][:1]])
+        safetensors.numpy.save_file(tensors, folder / "model.safetensors")
+        config = json.loads((folder / "config.json").read_text()) | {"vocab_size": pieces + 1, "eos_token_id": pieces}
+        (folder / "config.json").write_text(json.dumps(config))
+        with pytest.raises(ValueError, match=rf"eos_token_id is {pieces}, which is no id of its tokenizer\.$"):
+            zoo.load(folder)
+
     @pytest.mark.parametrize(
         ("changes", "message"),
         [

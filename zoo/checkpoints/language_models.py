@@ -65,7 +65,7 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
         )
     setting = generation_settings(path, config)
     warn_of_generation(path, setting, read={"do_sample", "suppress_tokens"}, requested="repetition_penalty")
-    end = _end(path, config, setting, tokenizer, special)
+    end = _end(path, config, setting, tokenizer, special, size)
     start, add_start = _start(path, tokenizer, special, end)
 
     def rows(embeddings: np.ndarray) -> np.ndarray:
@@ -120,9 +120,13 @@ def _suppressed(path: pathlib.Path, setting: Callable[..., Any], size: int) -> l
 
 
 def _end(
-    path: pathlib.Path, config: Config, setting: Callable[..., Any], tokenizer: Any, special: SpecialTokens
+    path: pathlib.Path, config: Config, setting: Callable[..., Any], tokenizer: Any, special: SpecialTokens, size: int
 ) -> int:
-    """The checkpoint's id of the end of text: by generation_config.json, else config.json, else the tokenizer."""
+    """The checkpoint's id of the end of text: by generation_config.json, else config.json, else the tokenizer.
+
+    An end beyond the model's `size` ids cannot be meant. One that the model has and its tokenizer lacks is refused: the
+    model ends its texts by it.
+    """
     found = setting("eos_token_id")
     end = config.get("eos_token_id") if found is None else found
     config.token("eos_token_id")  # checks its type
@@ -137,18 +141,17 @@ def _end(
                 "token.",
                 stacklevel=4,
             )
-    size, piece = tokenizer.size - FIRST, special.names.get("eos_token", DEFAULT_END)
+    piece = special.names.get("eos_token", DEFAULT_END)
     if type(end) is int and end >= size and piece in tokenizer.get_config()["vocabulary"]:
         # Who trains a small GPT-2 may forget to change the default, 50256.
         warnings.warn(
-            f"{path}: eos_token_id is {end}, which is no id of its tokenizer. Here {piece}, its end of text, ends a "
-            "text.",
+            f"{path}: eos_token_id is {end}, which is no id of its model. Here {piece}, its end of text, ends a text.",
             stacklevel=4,
         )
         end = None
     if end is None:
         end = _id_of(path, tokenizer, piece)
-    if type(end) is not int or not 0 <= end < size:
+    if type(end) is not int or not 0 <= end < tokenizer.size - FIRST:
         raise ValueError(f"{path}: eos_token_id is {end!r}, which is no id of its tokenizer.")
     return end
 

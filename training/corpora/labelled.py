@@ -170,10 +170,10 @@ def _warn_of_alike(labels: Iterable[str]) -> None:
     groups: dict[str, list[str]] = defaultdict(list)
     for label in sorted(labels):
         visible = "".join(char for char in label if unicodedata.category(char) not in ("Cc", "Cf"))
-        groups["".join(unicodedata.normalize("NFKC", visible).casefold().split())].append(label)
+        groups["".join(visible.casefold().split())].append(label)
     alike = [group for group in groups.values() if len(group) > 1]
     if alike:
-        more = f", and so do {len(alike) - 1} more groups of labels" if len(alike) > 1 else ""
+        more = f", and so do other labels (groups: {len(alike)})" if len(alike) > 1 else ""
         logger.warning(
             "corpus: the labels %s differ in case, spaces or invisible characters alone%s; each is a class of its own, "
             "so write them alike if they are the same",

@@ -69,9 +69,10 @@ def read_table(
             yield number, ("",) * len(columns)
         else:
             told = ", ".join(f"{name} = {column!r}" for name, column in columns.items())
-            advice = "; docs/own_data.md says how to make a TSV from CSV or JSON lines"
-            other = advice if len(cells) == 1 and not widths else ""
-            if line.count('"') % 2:
+            other = ""
+            if len(cells) == 1 and not widths:
+                other = "; docs/own_data.md says how to make a TSV from CSV or JSON lines"
+            elif line.count('"') % 2:
                 other = "; if a text in quotes has a line break, docs/own_data.md says how to make a TSV without it"
             raise CorpusError(
                 f"{path}:{number}: a line must have {needed} columns or more, separated by tabs ({told}); this one has "

@@ -64,9 +64,10 @@ def test_a_cell_of_several_labels_and_an_empty_one(write):
         ),
         (
             ["new york", "newyork", "a", "a\u200b"],
-            "'a\\u200b' differ in case, spaces or invisible characters alone, and so ",
+            "'a\\u200b' differ in case, spaces or invisible characters alone, and so do other labels (groups: 2)",
         ),
         (["pos", "neg", "0", "00"], None),
+        (["1", "2", "\u00b2", "\u2460"], None),  # a superscript 2 and a circled 1
     ],
 )
 def test_labels_that_look_alike_are_told(write, caplog, labels, told):

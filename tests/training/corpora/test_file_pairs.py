@@ -97,6 +97,10 @@ class TestTable:
         ):
             read(write("p.tsv", 'a\tb\nc\t"d\ne"\n'))
 
+    def test_a_quote_in_a_file_of_commas_is_no_line_break(self, write):
+        with pytest.raises(CorpusError, match=r"this one has 1; docs/own_data\.md says how to make a TSV from CSV"):
+            read(write("p.tsv", '5" disk,Diskette\n'))
+
     def test_columns_by_number(self, write):
         path = write("p.tsv", "1\tone\tun\n2\ttwo\tdeux\n")
         assert read(path, source_column=3, target_column=2) == [("un", "one"), ("deux", "two")]

@@ -88,7 +88,7 @@ def restore_states(layers: dict[str, Any], states: dict[str, Any], trainable: bo
         if "dtype" in state:
             layer.dtype_policy = state["dtype"]  # quantises a built layer
         if "lora_rank" in state and not layer.lora_enabled:  # an encoder inside a head has its own configuration too
-            layer.enable_lora(state["lora_rank"], lora_alpha=state.get("lora_alpha"))  # 0.1 kept no alpha
+            layer.enable_lora(state["lora_rank"], lora_alpha=state["lora_alpha"])
 
 
 def inner_layers(layer: keras.layers.Layer) -> dict[str, keras.layers.Layer]:

@@ -22,21 +22,8 @@ PACKED = {
 """How a packed file begins, and what an error says of it."""
 
 
-def refuse_utf_16(name: str, beginning: bytes) -> None:
-    """Checks that a file does not begin as one in UTF-16 or UTF-32 does.
-
-    Args:
-        name: the file's, for the error.
-        beginning: its first bytes, four at least if it has them.
-
-    Raises:
-        ValueError: it does.
-    """
-    _refuse(MARKS, name, beginning)
-
-
-def refuse_packed(name: str, beginning: bytes) -> None:
-    """Checks that a file does not begin as a packed one does.
+def refuse_other(name: str, beginning: bytes) -> None:
+    """Checks that a file does not begin as a packed one does, or as one in UTF-16 or UTF-32.
 
     Args:
         name: the file's, for the error.
@@ -45,9 +32,6 @@ def refuse_packed(name: str, beginning: bytes) -> None:
     Raises:
         ValueError: it does.
     """
-    _refuse(PACKED, name, beginning)
-
-
-def _refuse(begins: dict[bytes, str], name: str, beginning: bytes) -> None:
-    if what := next((begins[each] for each in begins if beginning.startswith(each)), None):
-        raise ValueError(f"{name}: {what}")
+    for begin, what in (*PACKED.items(), *MARKS.items()):
+        if beginning.startswith(begin):
+            raise ValueError(f"{name}: {what}")

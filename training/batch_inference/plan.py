@@ -19,7 +19,7 @@ from zoo.serving.layout import SAVED_MODEL_FILE, version_folder
 from zoo.tasks.results import Failure
 from zoo.tasks.settings import defaults_of
 
-from ..file_encoding import refuse_utf_16
+from ..file_encoding import refuse_other
 from .filesystem import absolute, compression, open_file, whole
 from .rows import Chunk, Layout, columns_of_line, lines_between
 from .signatures import signature_of
@@ -148,7 +148,7 @@ def make_plan(asked: Request, scratch: str) -> Plan:
     if reads != "parquet":
         for each, path in zip(files, paths, strict=True):
             with open_file(path) as file:
-                refuse_utf_16(each.path, file.read(4))
+                refuse_other(each.path, file.read(10))
     sources = [each.path for each in files]
     needed = _needed(takes, asked.settings)
     names = _columns(paths, sources, reads, needed, takes, asked.header)

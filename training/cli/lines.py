@@ -15,7 +15,7 @@ import typer
 from zoo.local_workers import cores
 
 from ..answering import More, at_once
-from ..file_encoding import refuse_packed, refuse_utf_16
+from ..file_encoding import refuse_other
 from ..start_tensorflow import import_tensorflow
 from .printing import shortened
 
@@ -127,8 +127,7 @@ def _decoded(name: str, lines: Iterable[bytes]) -> Iterator[str]:
     warned = False
     for number, line in enumerate(lines):
         if number == 0:
-            refuse_packed(name, line)
-            refuse_utf_16(name, line)
+            refuse_other(name, line)
             line = line.removeprefix(codecs.BOM_UTF8)
         try:
             text = line.decode()

@@ -139,6 +139,7 @@ class TestMistakes:
             ({"signature": "most"}, "^the signature 'most' does not have one 'count' for each row$"),
             ({"signature": "one"}, "^the signature 'one' does not have one 'text' for each row$"),
             ({"pattern": "wide.tsv"}, "/wide.tsv: UTF-16, and not UTF-8; convert it, for example with iconv"),
+            ({"pattern": "packed.tsv"}, "/packed.tsv: packed by gzip; unpack it first$"),
             ({"pattern": "none.tsv"}, "none.tsv does not exist$"),
             ({"pattern": "*.none"}, r"\*.none does not exist$"),
             ({"pattern": "folder"}, r"folder is a folder; give its files, such as 'folder/\*.txt'$"),
@@ -235,6 +236,7 @@ class TestMistakes:
         for name, content in files.items():
             (place / name).write_text(content)
         (place / "wide.tsv").write_text("text\na\n", encoding="utf-16")
+        (place / "packed.tsv").write_bytes(gzip.compress(b"text\na\n"))
         for name, numbers in {"one": [1], "two": [0.5]}.items():
             pq.write_table(pa.table({"text": ["a"], "n": numbers}), f"{name}.parquet")
         for name in ("folder", "folder.tsv"):

@@ -157,31 +157,31 @@ class TestBuckets:
         monkeypatch.setattr(Bucket, "files", files)
         return files
 
+    @pytest.fixture
+    def stopped(self, upper, files, monkeypatch):
+        """A request that had answered all rows when the network failed."""
+        asked = Request(upper, "bucket://b/in/*", "bucket://b/out.txt", outputs=["text"])
+        with monkeypatch.context() as patch:
+            patch.setattr(infer, "join", mock.Mock(side_effect=OSError("no network")))
+            with pytest.raises(OSError, match="no network"):
+                infer_files(asked)
+        return asked
+
     def test_no_part_stays(self, upper, files):
         inputs = list(files)
         infer_files(Request(upper, "bucket://b/in/*", "bucket://b/out.txt", outputs=["text"]))
         assert sorted(files.keys() - inputs) == ["bucket://b/out.failed.jsonl", "bucket://b/out.txt"]
         assert files["bucket://b/out.txt"] == b">ONE\n\n>TWO\n"
 
-    def test_parts_of_another_run_are_not_taken(self, upper, files, monkeypatch):
-        asked = Request(upper, "bucket://b/in/*", "bucket://b/out.txt", outputs=["text"])
-        with monkeypatch.context() as patch:
-            patch.setattr(infer, "join", mock.Mock(side_effect=OSError("no network")))
-            with pytest.raises(OSError, match="no network"):
-                infer_files(asked)
+    def test_parts_of_another_run_are_not_taken(self, files, stopped):
         files |= {"bucket://b/in/1.txt": b"changed\n", "bucket://b/in/2.txt.gz": gzip.compress(b"changed, too\n")}
-        infer_files(asked, overwrite=True)
+        infer_files(stopped, overwrite=True)
         assert files["bucket://b/out.txt"] == b">CHANGED\n>CHANGED, TOO\n"
 
-    def test_an_unfinished_run_goes_on_though_its_failed_rows_are_written(self, upper, files, monkeypatch):
-        asked = Request(upper, "bucket://b/in/*", "bucket://b/out.txt", outputs=["text"])
-        with monkeypatch.context() as patch:
-            patch.setattr(infer, "join", mock.Mock(side_effect=OSError("no network")))
-            with pytest.raises(OSError, match="no network"):
-                infer_files(asked)
+    def test_an_unfinished_run_goes_on_though_its_failed_rows_are_written(self, files, stopped):
         assert "bucket://b/out.failed.jsonl" in files
         told = []
-        infer_files(asked, say=told.append)
+        infer_files(stopped, say=told.append)
         assert told == ["going on: 2 of 2 parts are done"]
 
     def test_an_error_names_no_log_since_there_is_none(self, upper, files, monkeypatch):

@@ -65,6 +65,7 @@ TRAINING = [
     {"translation", "language_modelling", "classification", "imported"},
     {"masked_language_modelling"},
     {"run"},
+    {"ensembling"},
 ]
 
 

@@ -11,7 +11,7 @@ import shlex
 import urllib.parse
 from typing import Any
 
-from zoo.models import GPT, RNNSeq2Seq, Transformer
+from zoo.models import GPT, Ensemble, RNNSeq2Seq, Transformer
 from zoo.serving import measure_start_up
 from zoo.serving.packed import unsupported
 from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
@@ -93,6 +93,9 @@ def translator_card(name: str, recipe: TranslatorRecipe, translator: Translator,
         attention = {"attention": model.attention or "none"}
     if isinstance(model, Transformer):
         attention = {"attention": f"{model.num_heads} heads"}
+    if isinstance(model, Ensemble):
+        parts = ", ".join(f"`{type(each).__name__}` of {each.count_params():,} parameters" for each in model.models)
+        attention = {"the mean of": parts}
     facts = {
         **attention,
         "decoding": "greedy" if translator.beam_size == 1 else decoding,

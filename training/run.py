@@ -21,7 +21,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -266,14 +266,25 @@ def train(
             if run is None:
                 raise
             say(f"{error}; the chief goes on alone")
-        run.metrics["models"] = _place(models, folder)
-        run.save_metrics(folder)
-        if run.metrics["unfinished"] == _SCORING:
-            _add_scores(run, folder)
-        version = _exported(run, models / name)
-        del run.metrics["unfinished"]
-        run.save_metrics(folder)
-    return run, version
+        return run, finish(run, folder, models)
+
+
+def finish(run: Run, folder: pathlib.Path, models: pathlib.Path) -> pathlib.Path:
+    """Scores a saved run, if that is not done, and exports it; returns the folder of the version.
+
+    The caller holds the lock on the run's folder.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    run.metrics["models"] = _place(models, folder)
+    run.save_metrics(folder)
+    if run.metrics["unfinished"] == _SCORING:
+        _add_scores(run, folder)
+    version = _exported(run, models / run.name)
+    del run.metrics["unfinished"]
+    run.save_metrics(folder)
+    return version
 
 
 def _place(models: pathlib.Path, folder: pathlib.Path) -> str:
@@ -321,27 +332,50 @@ def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str, work
             " (--out names another folder, and --models another place for its export)"
         )
     fitted = fit(recipe, prepared, folder, workers=workers)
-    of_training = {
-        "training_seconds": round(fitted.seconds, 1),
-        "command": command,
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-    }
-    metrics = {
-        "name": name,
-        "split": default_split(recipe),
-        "not_scored": "the scoring has not ended",
-        "parameters": fitted.task.model.count_params(),
-        **prepared.sizes,
-        "digests": dict(prepared.digests),
-        **of_training,
-        "of_model": list(of_training),  # what `checked_metrics` leaves out if the model is replaced
-        "unfinished": _SCORING,
-    }
+    metrics = new_metrics(name, recipe, fitted.task, prepared.sizes, prepared.digests, fitted.seconds, command)
     run = Run(name, recipe, fitted.task, metrics)
     run.save(folder)
     (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
     return run
+
+
+def new_metrics(
+    name: str,
+    recipe: Recipe,
+    task: SavedTask,
+    sizes: Mapping[str, Any],
+    digests: Mapping[str, str],
+    seconds: float | None,
+    command: str,
+) -> dict[str, Any]:
+    """The metrics of a run whose model is trained, and neither scored nor exported.
+
+    Args:
+        name: the model's name.
+        recipe: what was run.
+        task: the trained model with its tokenizers.
+        sizes: how much it was trained on, such as `training_pairs`.
+        digests: hashes of what was used, by name.
+        seconds: how long the training took, if that is known.
+        command: the command that started it.
+    """
+    of_training = {
+        **({} if seconds is None else {"training_seconds": round(seconds, 1)}),
+        "command": command,
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+    }
+    return {
+        "name": name,
+        "split": default_split(recipe),
+        "not_scored": "the scoring has not ended",
+        "parameters": task.model.count_params(),
+        **sizes,
+        "digests": dict(digests),
+        **of_training,
+        "of_model": list(of_training),  # what `checked_metrics` leaves out if the model is replaced
+        "unfinished": _SCORING,
+    }
 
 
 def _prepared(recipe: Recipe, workers: Workers) -> Prepared:

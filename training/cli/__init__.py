@@ -1,6 +1,7 @@
 """The command line `zoo`. Heavy imports stand inside the commands, so that help is instant."""
 
-from . import train, evaluate, export, listing, translate, generate, encoders, batch, check, serve, serve_client  # isort: skip  the order of the help
+from . import train, evaluate, ensemble, export, listing, translate  # isort: skip  the order of the help
+from . import generate, encoders, batch, check, serve, serve_client  # isort: skip
 from .shared import app
 
 __all__ = [
@@ -8,6 +9,7 @@ __all__ = [
     "batch",
     "check",
     "encoders",
+    "ensemble",
     "evaluate",
     "export",
     "generate",

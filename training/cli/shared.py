@@ -6,6 +6,8 @@ import contextlib
 import importlib.metadata
 import pathlib
 import re
+import shlex
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, TextIO
@@ -253,6 +255,21 @@ def load_as(method: str, path: pathlib.Path):
 def kind_and_command(model) -> tuple[str, str]:
     """What a loaded model is, such as "a translator", and the command for it."""
     return next((kind, command) for method, (kind, _, command) in _KINDS.items() if hasattr(model, method))
+
+
+def command_line() -> str:
+    """The command as it was typed, for a model's card."""
+    return shlex.join(["zoo", *sys.argv[1:]])
+
+
+def say_scores(run, folder: pathlib.Path, version: pathlib.Path) -> None:
+    """Says the scores of a finished run, and where it and its export are."""
+    from ..progress import say
+    from ..scoring.headline import headlines, scored_on
+
+    for score, value in headlines(run.metrics).items():
+        say(f"{score} on {scored_on(run.metrics)}: {value}")
+    say(f"run: {folder}   exported: {version}")
 
 
 def recipe_folder(model: pathlib.Path) -> pathlib.Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import pathlib
-import shlex
 import sys
 from typing import Annotated
 
@@ -13,7 +12,7 @@ import typer
 
 from ..start_tensorflow import import_tensorflow
 from .ctrl_c import interrupted_between_graphs
-from .shared import MODELS, RUNS, CommandWithHint, Overrides, app, user_errors
+from .shared import MODELS, RUNS, CommandWithHint, Overrides, app, command_line, say_scores, user_errors
 
 _ZOO = "from zoo_training.cli import main; main()"  # the script `zoo` may be elsewhere than on the path
 
@@ -127,22 +126,19 @@ def train(
     from ..corpora.corpus import CorpusError
     from ..fitting.checkpoint import CheckpointError
     from ..progress import say
-    from ..scoring.headline import headlines, scored_on
 
     # Any other error of a training is a bug of ours, so its traceback is shown.
     with user_errors((RecipeError, CorpusError, CheckpointError, ClusterError, OSError)):
         try:
             with interrupted_between_graphs():
-                trained = runs.train(name, parsed, folder, _command_line(), models, restart, wait)
+                trained = runs.train(name, parsed, folder, command_line(), models, restart, wait)
         except KeyboardInterrupt:
             say(runs.how_to_go_on(folder))
             raise typer.Exit(130) from None  # as a shell reports a process that Ctrl-C ended
     if trained is None:  # the chief says how it went
         return
     run, version = trained
-    for score, value in headlines(run.metrics).items():
-        say(f"{score} on {scored_on(run.metrics)}: {value}")
-    say(f"run: {folder}   exported: {version}")
+    say_scores(run, folder, version)
 
 
 def _train_on_devices(devices: str) -> None:
@@ -157,7 +153,3 @@ def _train_on_devices(devices: str) -> None:
     place = next(index for index, each in enumerate(arguments) if each.partition("=")[0] == "--devices")
     del arguments[place : place + (1 if "=" in arguments[place] else 2)]
     raise typer.Exit(start([sys.executable, "-P", "-c", _ZOO, *arguments], number))
-
-
-def _command_line() -> str:
-    return shlex.join(["zoo", *sys.argv[1:]])

@@ -1,6 +1,7 @@
 """Functional Keras models of ids: families, with `begin` and `step` for decoding, and encoders with their heads."""
 
 from zoo.models.encoder import Encoder, RNNEncoder
+from zoo.models.ensemble import Ensemble
 from zoo.models.family import Family
 from zoo.models.gpt import GPT
 from zoo.models.heads import Classifier, MaskedLanguageModel, SentenceEmbedder, TokenClassifier
@@ -13,6 +14,7 @@ __all__ = [
     "GPT",
     "Classifier",
     "Encoder",
+    "Ensemble",
     "Family",
     "MaskedLanguageModel",
     "Masks",

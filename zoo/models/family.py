@@ -144,6 +144,11 @@ class Family(FunctionalModel):
         super().__init__(inputs, outputs, dtype, name, trainable)
         self._hidden = hidden
 
+    @property
+    def vector_size(self) -> int:
+        """D, the width of the vectors that `without_logits` gives."""
+        return self._hidden.shape[-1]
+
     def without_logits(self) -> keras.Model:
         """The model without its last product, with the same weights, for a loss that never holds all logits.
 

@@ -6,7 +6,8 @@ a step of one row grows with the number of operations, so everything that can be
 - `products`: matrix products, and normalisations inside their weights;
 - `attention`: to the past, to a text, to a source;
 - `layers`: the feed-forward network, and the layer of both;
-- `gpt`, `transformer`, `encoder`: the models, with the methods that decoding, scoring and pictures of attention call;
+- `gpt`, `transformer`, `encoder`, `ensemble`: the models, with the methods that decoding, scoring and pictures of
+  attention call;
 - `supported`: which layers and arguments these forms reproduce.
 """
 
@@ -15,8 +16,9 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from zoo.models import GPT, Classifier, MaskedLanguageModel, SentenceEmbedder, Transformer
+from zoo.models import GPT, Classifier, Ensemble, MaskedLanguageModel, SentenceEmbedder, Transformer
 from zoo.serving.packed.encoder import PackedClassifier, PackedMaskedLanguageModel, PackedSentenceEmbedder
+from zoo.serving.packed.ensemble import PackedEnsemble
 from zoo.serving.packed.gpt import PackedGPT
 from zoo.serving.packed.supported import unsupported
 from zoo.serving.packed.transformer import PackedTransformer
@@ -46,4 +48,8 @@ def pack(model: keras.Model, *max_lengths: int) -> keras.Model | tf.Module:
     Raises:
         ValueError: a translator has fewer learned positions than a target or a source may have tokens.
     """
-    return model if unsupported(model) else _PACKED[type(model)](model, *max_lengths)
+    if unsupported(model):
+        return model
+    if isinstance(model, Ensemble):
+        return PackedEnsemble(model, lambda each: pack(each, *max_lengths))
+    return _PACKED[type(model)](model, *max_lengths)

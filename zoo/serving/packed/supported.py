@@ -25,7 +25,7 @@ from zoo.layers import (
     TransformerEncoderLayer,
 )
 from zoo.layers.projection import Projection
-from zoo.models import GPT, Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder, Transformer
+from zoo.models import GPT, Classifier, Encoder, Ensemble, MaskedLanguageModel, SentenceEmbedder, Transformer
 from zoo.models.family import OutputBias
 from zoo.serving.packed.layers import ACTIVATIONS
 
@@ -84,6 +84,8 @@ def unsupported(layer: keras.layers.Layer) -> str | None:
     Args:
         layer: built, with its weights.
     """
+    if type(layer) is Ensemble:
+        return next(filter(None, map(unsupported, layer.models)), None)
     reproduced = _REPRODUCED.get(type(layer))
     if reproduced is None:
         return f"{type(layer).__name__} has no packed form"

@@ -100,6 +100,11 @@ class PackedTransformer(tf.Module):
                 )
 
     @property
+    def vector_size(self) -> int:
+        """The width of the rows that the function of `without_logits` gives: D + 1 or D + 2."""
+        return self._output.size
+
+    @property
     def weights(self) -> list[tf.Variable]:
         """All variables, the encoder's included, for an export to track."""
         return list(self.variables)

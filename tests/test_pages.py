@@ -5,6 +5,7 @@ import os
 import pathlib
 import pydoc
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -113,6 +114,10 @@ def test_the_site_has_every_page_and_figure_and_loads_nothing_from_elsewhere(tmp
     assert re.search(r"For 4 beams:\s*<ul>", found["import"])
     assert re.search(r"million parameters took:\s*(</p>\s*)?<table>", found["operations"])
     assert re.search(r"deployment/zoo-serving</code>\.</p>\s*<div class=\"[^\"]*highlight", found["serving"])
+    # An item after a paragraph of the item before needs an empty line between them.
+    for file in tmp_path.rglob("index.html"):
+        prose = re.sub(r"<pre.*?</pre>", "", file.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert re.findall(r"^\s*(?:-|\d+\.) .*", prose.partition("<article")[2], re.MULTILINE) == [], file
     # Without this one, the theme keeps the light or dark of the first visit.
     assert 'data-md-color-media="(prefers-color-scheme)"' in page
     for file in tmp_path.rglob("*.html"):
@@ -136,6 +141,20 @@ def test_the_notebook_runs_and_shows_what_it_says():
         assert attention > thought + 20 and attention > 85
         assert bag < 40 and places > 95
     assert file.stat().st_size < 150_000
+
+
+@pytest.mark.peers
+def test_hf_downloads_all_that_an_import_reads(monkeypatch):
+    """Without a network: what `hf` would download."""
+    from huggingface_hub.cli import download
+    from huggingface_hub.cli.hf import app as hf
+
+    asked = []
+    monkeypatch.setattr(download, "snapshot_download", lambda **options: asked.append(options) or "folder")
+    [command] = re.findall(r"^hf (download .*?[^\\])\n", blocks("docs/import.md", "sh")[0], re.DOTALL | re.MULTILINE)
+    hf(shlex.split(command.replace("\\\n", "")), standalone_mode=False)
+    assert asked[0]["allow_patterns"] == ["*.json", "*.spm", "pytorch_model.bin"]
+    assert asked[0]["local_dir"] == "opus-mt-en-de"
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -52,7 +52,7 @@ def swap_attention(model: keras.Model, return_report: bool = False) -> Any:
         >>> report
         SwapReport(exchanged=('attention',), left={})
     """
-    if not (isinstance(model, keras.Sequential) or hasattr(model, "operations")):
+    if not _is_cloned(model):
         raise ValueError(
             "`model` must be a functional or sequential model, whose layers Keras can clone. In a class of your own, "
             "write `zoo.layers.MultiHeadAttention` for `keras.layers.MultiHeadAttention`: it takes the same arguments "
@@ -75,7 +75,7 @@ def swap_attention(model: keras.Model, return_report: bool = False) -> Any:
         if isinstance(old, keras.layers.Layer):  # and not an operation on tensors
             _copy_states(old, copy)
     new.set_weights(model.get_weights())
-    report = SwapReport(*_report(model))
+    report = _report(model)
     if return_report:
         return new, report
     if report.left:
@@ -109,8 +109,12 @@ def _copy_states(old: Any, new: Any) -> None:
             copy.trainable = layer.trainable
 
 
-def _report(model: keras.Model) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The names of the attention layers that are exchanged, and by name the reasons why others are left."""
+def _is_cloned(layer: Any) -> bool:
+    """Whether Keras clones it layer by layer: a sequential or functional model."""
+    return isinstance(layer, keras.Sequential) or hasattr(layer, "operations")
+
+
+def _report(model: keras.Model) -> SwapReport:
     exchanged, left = [], {}
 
     def visit(parent, prefix, inside):
@@ -124,9 +128,7 @@ def _report(model: keras.Model) -> tuple[tuple[str, ...], dict[str, str]]:
                 else:
                     exchanged.append(name)
             else:
-                # Of models Keras clones the functional and the sequential ones layer by layer.
-                cloned = isinstance(layer, keras.Sequential) or hasattr(layer, "operations")
-                visit(layer, f"{name}/", inside or ("" if cloned else kind.__name__))
+                visit(layer, f"{name}/", inside or ("" if _is_cloned(layer) else kind.__name__))
 
     visit(model, "", "")
-    return tuple(exchanged), left
+    return SwapReport(tuple(exchanged), left)

@@ -98,7 +98,7 @@ class AttentionMask:
         """Whether it allows `strip`: no query may attend to a key after it, and it is known which axes are 1."""
         parts = ((self.pairs, (2, 3)), (self.queries, (1,)), (self.keys, (1,)))
         known = all(part is None or None not in [part.shape[axis] for axis in axes] for part, axes in parts)
-        return known and self.causal and isinstance(self.offset, int) and self.offset == 0
+        return known and self.causal and _is_zero(self.offset)
 
     def strip(self, first_query: int, end: int) -> Self:
         """The mask of some queries, and of the keys up to the last of them.
@@ -126,10 +126,12 @@ class AttentionMask:
             parts.append((positions >= key_numbers)[None, None])  # (1, 1, T, S)
         if self.window is not None:
             parts.append((ops.abs(positions - key_numbers) < self.window)[None, None])  # (1, 1, T, S)
-        whole = parts[0] if parts else None
-        for part in parts[1:]:
-            whole = ops.logical_and(whole, part)
-        return whole
+        return functools.reduce(both, parts, None)
+
+    @property
+    def _of_queries(self) -> Tensor | None:
+        """`queries` as a mask of pairs, `(B, 1, T, 1)`."""
+        return None if self.queries is None else self.queries[:, None, :, None]
 
     @property
     def _offset_as_int32(self) -> int | Tensor:
@@ -145,18 +147,12 @@ class AttentionMask:
         # With a causal mask alone, every query may attend to at least the first key.
         if self.pairs is not None or self.keys is not None or self.window is not None:
             allowed = ops.any(dense, axis=-1, keepdims=True)  # (B, H, T, 1)
-        if self.queries is None:
-            return allowed
-        queries = self.queries[:, None, :, None]  # (B, 1, T, 1)
-        return queries if allowed is None else ops.logical_and(allowed, queries)
+        return both(allowed, self._of_queries)
 
     def of_one_head(self, length: int | Tensor, memory_length: int | Tensor) -> Tensor | None:
         """All of it, `queries` too, for attention with one head: `(B, T, S)`, where axes may be 1; None allows all."""
-        dense = self.dense(length, memory_length)
-        if self.queries is not None:
-            queries = self.queries[:, None, :, None]  # (B, 1, T, 1)
-            dense = queries if dense is None else ops.logical_and(dense, queries)
-        return None if dense is None else ops.squeeze(dense, 1)  # (B, T, S)
+        whole = both(self.dense(length, memory_length), self._of_queries)
+        return None if whole is None else ops.squeeze(whole, 1)  # (B, T, S)
 
     def key_range(self, first_query: Tensor, last_query: Tensor, memory_length: int | Tensor) -> tuple[Tensor, Tensor]:
         """The keys that a range of queries may attend to by position: the first, and one past the last."""

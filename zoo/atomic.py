@@ -79,21 +79,21 @@ def to_disk(path: pathlib.Path) -> None:
             to_disk(child)
         _names_to_disk(path)
         return
-    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows wants one that may be written
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    _sync(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows wants a file that may be written
 
 
 def _names_to_disk(folder: pathlib.Path) -> None:
     """The same for the names in a folder."""
     with contextlib.suppress(OSError):  # Windows and some network file systems cannot do this
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(folder, os.O_RDONLY)
+
+
+def _sync(path: pathlib.Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> pathlib.Path:

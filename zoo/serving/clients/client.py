@@ -370,13 +370,12 @@ def _shown(shape):
 
 def _no_rows(signature: str, name: str, spec: TensorSpec) -> np.ndarray:
     """An output of a request without rows."""
-    shape = spec.shape or (None,)
-    if spec.shape == () or shape[0] is not None:
+    if not spec.has_rows:
         raise ValueError(
             f"A request to {signature!r} needs at least one row: its output {name!r} is not one row for each, and a "
             "server that batches never answers a request without rows."
         )
-    return np.empty([size or 0 for size in shape], object if spec.dtype == "string" else spec.dtype)
+    return np.empty([size or 0 for size in spec.shape or (None,)], object if spec.dtype == "string" else spec.dtype)
 
 
 def _grpc_transport():

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Collection, Iterator
 
 from zoo.serving.checking import rules
-from zoo.serving.checking.folders import Folders, find_folders
+from zoo.serving.checking.folders import find_folders
 from zoo.serving.checking.rules import Finding
 
 # Limits of one version: a fixed part, and a part that grows with its files.
@@ -102,10 +102,8 @@ def check(path: str | pathlib.Path, run: bool = False, ignore: Collection[str] =
 def report(path: str | pathlib.Path, run: bool = False, ignore: Collection[str] = ()) -> Report:
     """The findings with what was checked; see `check`."""
     _check_names(ignore)
-    return _checked(find_folders(pathlib.Path(path)), run, ignore)
+    folders = find_folders(pathlib.Path(path))
 
-
-def _checked(folders: Folders, run: bool, ignore: Collection[str]) -> Report:
     def of(folder: pathlib.Path, findings: list[Finding], seen: dict[str, int] | None) -> Checked:
         named = [dataclasses.replace(each, folder=str(folder)) for each in findings if each.rule not in ignore]
         return Checked(str(folder), sorted(named, key=lambda each: rules.SEVERITIES.index(each.severity)), seen)

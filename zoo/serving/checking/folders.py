@@ -35,15 +35,14 @@ def find_folders(path: pathlib.Path) -> Folders:
         raise FileNotFoundError(f"{path} does not exist.")
     if not os.path.isdir(path):
         raise ValueError(f"{path} is no folder; expected a model's folder, or one version of it.")
-    if graph_file(path):
-        names = (path.absolute().name, os.path.basename(os.path.realpath(path)))
-        if any(served_as(name) is not None for name in names):
-            return Folders(path, [path], [])
-        bare = rules.NO_VERSION_FOLDER.at(graph_file(path) or "", f"It lies in {shown(str(path))} itself")
-        within = _versions_in(path)
+    graph, names = graph_file(path), (path.absolute().name, os.path.basename(os.path.realpath(path)))
+    if graph and any(served_as(name) is not None for name in names):
+        return Folders(path, [path], [])
+    within = _versions_in(path)
+    if graph:
+        bare = rules.NO_VERSION_FOLDER.at(graph, f"It lies in {shown(str(path))} itself")
         # If there are versions too, a server serves them.
         return Folders(path, within.versions or [path], [bare, *within.findings])
-    within = _versions_in(path)
     if within.versions or within.findings:
         return within
     if is_version(path.absolute().name):

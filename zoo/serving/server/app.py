@@ -28,7 +28,7 @@ from zoo.pictures.drawing import PAGE
 from zoo.serving.layout import LARGEST_VERSION
 from zoo.serving.server import rest_json
 from zoo.serving.server.batching import Batcher
-from zoo.serving.server.models import Models, Served, Version
+from zoo.serving.server.models import Models, Served
 from zoo.serving.server.rest_json import HTTP_STATUS, Refusal, invalid
 from zoo.tasks.protocol import GrowingText
 from zoo.tasks.settings import SETTINGS, STOP_SEPARATOR, check_settings
@@ -361,7 +361,7 @@ class _Api:
         asked = rest_json.signature_name(request)
         if "examples" not in request:
             raise invalid("When method is classify, key 'examples' is expected and was not found")
-        found: Version = self.models.find(name, version, label)
+        found = self.models.find(name, version, label)
         if asked not in found.signatures:
             raise invalid(f"No signature was found with the name: {asked}")
         wanted, kind = f"tensorflow/serving/{method}", "classification" if method == "classify" else "regression"

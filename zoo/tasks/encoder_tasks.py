@@ -11,7 +11,7 @@ import tensorflow as tf
 from zoo.layers import AttentionPooling
 from zoo.layers.functions import forward_only
 from zoo.models import Classifier, MaskedLanguageModel, SentenceEmbedder
-from zoo.tasks.task import SavedTask, strings, zeroed
+from zoo.tasks.task import SavedTask, check_tokenizer, strings, zeroed
 from zoo.tasks.text_reading import MaskFilling, TextClassification, TextEmbedding
 from zoo.text import END, Tokenizer
 from zoo.text.tokenizer import example_texts, whole_number
@@ -35,14 +35,8 @@ class _EncoderTask(SavedTask):
     def __init__(self, model: keras.Model, tokenizer: Tokenizer, max_length: int | None):
         super().__init__(model)
         self.encoder = model.encoder
-        # An encoder of the user's own may have none of the attributes of the zoo's.
-        size = getattr(self.encoder, "vocabulary_size", tokenizer.size)
-        if tokenizer.size > size:
-            raise ValueError(
-                f"`tokenizer` has {tokenizer.size} ids, more than the encoder's vocabulary_size={size}. Build the "
-                "encoder with the tokenizer's size."
-            )
-        most = getattr(self.encoder, "most_positions", None)
+        check_tokenizer(tokenizer, self.encoder, kind="encoder")
+        most = getattr(self.encoder, "most_positions", None)  # an encoder of the user's own may have no such attribute
         max_length = most or 512 if max_length is None else whole_number("max_length", max_length)
         if max_length < 5 or (most and max_length > most):
             limits = f"from 5 to {most}" if most else "at least 5"
@@ -85,7 +79,7 @@ class _EncoderTask(SavedTask):
                     with forward_only(self.max_length):
                         return compute(inputs)
 
-                return tf.function(_named(function, specs), input_signature=specs, autograph=False)
+                return tf.function(function, input_signature=specs, autograph=False)
 
             functions = self._signature_functions() | self._attention_functions()
             # Set as a whole: another thread may ask meanwhile.
@@ -323,8 +317,3 @@ def check_model(model: Any, wanted: type[keras.Model]) -> None:
     """
     if not isinstance(model, wanted) and getattr(model, "reproduces", None) is not wanted:
         raise ValueError(f"`model` must be a zoo.models.{wanted.__name__}. Received: a {type(model).__name__}")
-
-
-def _named(function: Callable, specs: list[tf.TensorSpec]) -> Callable:
-    """The function with one argument for each input: a signature of single texts has no `text_pair`."""
-    return function if len(specs) == 2 else lambda text: function(text)

@@ -6,7 +6,7 @@ import abc
 import numbers
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, AnyStr, TypeVar
 
 import numpy as np
 
@@ -130,8 +130,12 @@ class GrowingText:
 
     def _certain(self, text: str) -> str:
         text = text.rstrip("\N{REPLACEMENT CHARACTER}")
-        begun = (n for each in self._stop for n in range(1, len(each)) if text.endswith(each[:n]))
-        return text[: len(text) - max(begun, default=0)]
+        return text[: len(text) - begun_stop(text, self._stop)]
+
+
+def begun_stop(text: AnyStr, stop: Sequence[AnyStr]) -> int:
+    """How many of the last characters or bytes may be the beginning of a stop string."""
+    return max((n for each in stop for n in range(1, len(each)) if text.endswith(each[:n])), default=0)
 
 
 class Generates(abc.ABC):

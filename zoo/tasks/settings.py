@@ -155,9 +155,9 @@ def _checked_stop(stop: str | Sequence[str]) -> list[bytes]:
 def masks_as_strings(
     number: int,
     inputs: set[str],
-    hidden: Sequence[Sequence[int]] | None = None,
-    heads: Sequence[Sequence[str]] | None = None,
-    head_sizes: Mapping[str, tuple[int, int]] | None = None,
+    hidden: Sequence[Sequence[int]] | None,
+    heads: Sequence[Sequence[str]] | None,
+    head_sizes: Mapping[str, tuple[int, int]] | None,
 ) -> dict[str, list[str]]:
     """Tokens to hide and heads to switch off as the signatures take them: "2 3", "encoder.1.3".
 
@@ -176,17 +176,13 @@ def masks_as_strings(
         ValueError: not one list for each text, something else in it, or it is not empty and the signature takes none;
             a position is negative, or the model has no such head.
     """
+    positions = lists_for_texts("hidden", hidden, number, numbers.Integral, "lists of positions")
+    _check_positions(positions)
+    names = lists_for_texts("heads", heads, number, str, "lists of names of heads")
+    if "heads" in inputs and head_sizes is not None:
+        _check_heads(names, head_sizes)
     written = {}
-    arguments: list[tuple[str, Any, type, str]] = [
-        ("hidden", hidden, numbers.Integral, "lists of positions"),
-        ("heads", heads, str, "lists of names of heads"),
-    ]
-    for name, rows, kind, what in arguments:
-        rows = lists_for_texts(name, rows, number, kind, what)
-        if name == "heads" and name in inputs and head_sizes is not None:
-            _check_heads(rows, head_sizes)
-        if name == "hidden":
-            _check_positions(rows)
+    for name, rows in (("hidden", positions), ("heads", names)):
         if name in inputs:
             # Each once: a signature reads no more names than there are heads.
             written[name] = [" ".join(dict.fromkeys(map(str, given))) for given in rows]

@@ -192,6 +192,26 @@ class SavedTask(tf.Module):
             ) from error
 
 
+def check_tokenizer(tokenizer: Tokenizer, model: Any, side: str = "", kind: str = "model") -> None:
+    """Refuses a tokenizer with more ids than its model. A model of the user's own may not tell how many it has.
+
+    Args:
+        tokenizer: the tokenizer.
+        model: the model.
+        side: "source_" or "target_", if the model has two sides.
+        kind: what the model is called in the message.
+
+    Raises:
+        ValueError: it has more.
+    """
+    size = getattr(model, f"{side}vocabulary_size", tokenizer.size)
+    if tokenizer.size > size:
+        raise ValueError(
+            f"`{side}tokenizer` has {tokenizer.size} ids, more than the {kind}'s {side}vocabulary_size={size}. Build "
+            f"the {kind} with the tokenizer's size."
+        )
+
+
 def check_backend(what: str) -> None:
     """Refuses a Keras that does not run on TensorFlow.
 

@@ -25,9 +25,9 @@ from zoo.decoding.sampling import last_window
 from zoo.decoding.token_choice import counted_uniform, draw, random_streams
 from zoo.layers.functions import forward_only
 from zoo.tasks.exploring import ExploredTask, masked
-from zoo.tasks.protocol import check_texts, rows_of_batches
+from zoo.tasks.protocol import begun_stop, check_texts, rows_of_batches
 from zoo.tasks.settings import DEFAULTS, LONGEST_STOP, MOST_STOPS, SETTINGS, STOP_SEPARATOR, check_settings
-from zoo.tasks.task import check_one_for_each_text, strings, zeroed
+from zoo.tasks.task import check_one_for_each_text, check_tokenizer, strings, zeroed
 from zoo.tasks.text_continuation import TextContinuation
 from zoo.text import END, PADDING, START, Tokenizer, previous
 from zoo.text.strings import valid_utf8
@@ -99,12 +99,7 @@ class TextGenerator(ExploredTask, TextContinuation):
                 "`model` must read one text, as `GPT` does; a `Translator` has a model of a source and a target. "
                 f"Received: a `{type(model).__name__}`"
             )
-        size = getattr(model, "vocabulary_size", tokenizer.size)
-        if tokenizer.size > size:
-            raise ValueError(
-                f"`tokenizer` has {tokenizer.size} ids, more than the model's vocabulary_size={size}. "
-                "Build the model with the tokenizer's size."
-            )
+        check_tokenizer(tokenizer, model)
         most = getattr(model, "context_length", None)
         context_length = most if context_length is None else context_length
         if context_length is None:
@@ -402,17 +397,10 @@ def whole_text(chunks: Iterable[bytes], stop: Sequence[bytes] = ()) -> Iterator[
         if ends:
             held = held[: min(ends)]
             break
-        known = len(held) - _begun(held, stop)
+        known = len(held) - begun_stop(held, stop)
         text, held = decoder.decode(held[:known]), held[known:]
         if text:
             yield text
     text = decoder.decode(held, final=True)
     if text:
         yield text
-
-
-def _begun(text: bytes, stop: Sequence[bytes]) -> int:
-    """How many of the last bytes may be the beginning of a stop string."""
-    most = max((len(each) - 1 for each in stop), default=0)
-    numbers = range(min(most, len(text)), 0, -1)
-    return next((number for number in numbers if any(each.startswith(text[-number:]) for each in stop)), 0)

@@ -27,7 +27,7 @@ from zoo.decoding.search import check_beam, check_early_stopping, check_length_n
 from zoo.layers.functions import forward_only
 from zoo.tasks.exploring import ExploredTask, masked
 from zoo.tasks.settings import TRANSLATION_SETTINGS
-from zoo.tasks.task import check_one_for_each_text, strings, zeroed
+from zoo.tasks.task import check_one_for_each_text, check_tokenizer, strings, zeroed
 from zoo.tasks.text_to_text import TextToText
 from zoo.text import END, Tokenizer, previous
 from zoo.text.strings import strip
@@ -112,13 +112,8 @@ class Translator(ExploredTask, TextToText):
                 "`model` must read a source and a target, as `RNNSeq2Seq` and `Transformer` do; a `TextGenerator` has "
                 f"a language model. Received: a `{type(model).__name__}`, which reads one text"
             )
-        for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
-            size = getattr(model, f"{side}_vocabulary_size", tokenizer.size)
-            if tokenizer.size > size:
-                raise ValueError(
-                    f"`{side}_tokenizer` has {tokenizer.size} ids, more than the model's "
-                    f"{side}_vocabulary_size={size}. Build the model with the tokenizer's size."
-                )
+        check_tokenizer(source_tokenizer, model, "source_")
+        check_tokenizer(target_tokenizer, model, "target_")
         positions = getattr(model, "most_positions", None)
         # A source of one token would be an end token without a text.
         max_source_length = _length("max_source_length", max_source_length, 1000, 2, positions)

@@ -18,7 +18,7 @@ from zoo.checkpoints.pytorch_file import StoredArray
 from zoo.checkpoints.special_tokens import read_special_tokens
 from zoo.checkpoints.tensors import Tensor, assign, check_tensors, dense, norm, picked, repeated, stored_tensors
 from zoo.checkpoints.tokenizer_components import OTHER_PAIRS
-from zoo.checkpoints.tokenizer_files import TOKENIZER_FILE, is_of_a_family, special_names
+from zoo.checkpoints.tokenizer_files import TOKENIZER_FILE, check_size, is_of_a_family, special_names
 from zoo.checkpoints.tokenizer_json import read_tokenizer
 from zoo.checkpoints.word_piece_json import read_word_pieces
 from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
@@ -120,7 +120,7 @@ class _Vocabulary(NamedTuple):
 def _of_word_pieces(path: pathlib.Path, size: int) -> _Vocabulary:
     """BERT's ids: the special tokens first, the others in their order."""
     tokenizer, order = read_word_pieces(path, size)
-    _check_size(path, int(order.max()) + 1, size)
+    check_size(path, int(order.max()) + 1, size)
 
     def rows(array: np.ndarray) -> np.ndarray:  # rows without a piece are put at the end
         return picked(array, np.concatenate([order, np.setdiff1d(np.arange(size), order)]))
@@ -145,7 +145,7 @@ def _of_byte_pairs(path: pathlib.Path, size: int) -> _Vocabulary:
     options: dict[str, Any] = {"mask_token": mask, "pair_separators": separators or 2}
     options["strip"] = (path / MODULES_FILE).is_file()  # of BERT, all tokenizers leave white space out
     tokenizer = read_tokenizer(path, {*pieces, mask}, size, **options)
-    _check_size(path, tokenizer.size - FIRST, size)
+    check_size(path, tokenizer.size - FIRST, size)
     try:
         copied = [tokenizer.id_of(piece) for piece in pieces]
     except ValueError as error:
@@ -157,11 +157,6 @@ def _of_byte_pairs(path: pathlib.Path, size: int) -> _Vocabulary:
         return picked(array, ids)
 
     return _Vocabulary(tokenizer, FIRST + size, rows, copied)
-
-
-def _check_size(path: pathlib.Path, pieces: int, size: int) -> None:
-    if pieces > size:
-        raise ValueError(f"{path}: the tokenizer has {pieces} pieces, and {CONFIG_FILE} a vocab_size of {size}.")
 
 
 def _kind(path: pathlib.Path, config: Config) -> str:

@@ -22,9 +22,10 @@ def arguments(config: Config) -> dict[str, Any]:
     """The arguments of `zoo.models.GPT`."""
     config.only(add_cross_attention=False, tie_word_embeddings=True)
     layers, heads = config.layers("n_layer"), config.whole("n_head")
-    scale = (config.whole("n_embd") / heads) ** -0.5 if config.flag("scale_attn_weights", True) else 1.0
-    scales: Any = None if config.flag("scale_attn_weights", True) else scale  # None is the usual scale
+    is_scaled = config.flag("scale_attn_weights", True)
+    scales: Any = None if is_scaled else 1.0  # None is the usual scale
     if config.flag("scale_attn_by_inverse_layer_idx", False):
+        scale = (config.whole("n_embd") / heads) ** -0.5 if is_scaled else 1.0
         scales = [scale / (index + 1) for index in range(layers)]
     return {
         "units": config.whole("n_embd"),

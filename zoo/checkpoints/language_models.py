@@ -16,6 +16,7 @@ from zoo.checkpoints import CONFIG_FILE, GENERATION_FILE, MODULES_FILE, gpt2, gp
 from zoo.checkpoints.config import Config, generation_settings, warn_of_generation
 from zoo.checkpoints.special_tokens import SpecialTokens, read_special_tokens
 from zoo.checkpoints.tensors import Tensor, assign, check_tensors, picked, repeated, stored_tensors
+from zoo.checkpoints.tokenizer_files import check_size
 from zoo.checkpoints.tokenizer_json import read_tokenizer
 from zoo.models import GPT
 from zoo.tasks.text_generator import TextGenerator
@@ -59,10 +60,7 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
     arguments, size = family.arguments(config), config.whole("vocab_size")
     special = read_special_tokens(path)
     tokenizer = read_tokenizer(path, {DEFAULT_END}, size)
-    if tokenizer.size - FIRST > size:
-        raise ValueError(
-            f"{path}: the tokenizer has {tokenizer.size - FIRST} pieces, and {CONFIG_FILE} a vocab_size of {size}."
-        )
+    check_size(path, tokenizer.size - FIRST, size)
     setting = generation_settings(path, config)
     warn_of_generation(path, setting, read={"do_sample", "suppress_tokens"}, requested="repetition_penalty")
     end = _end(path, config, setting, tokenizer, special, size)

@@ -54,7 +54,7 @@ class Vocabulary(NamedTuple):
         return picked(array, self.rows)
 
 
-def load_marian(path: pathlib.Path, config: Config, target_language: str | None = None) -> Translator:
+def load_marian(path: pathlib.Path, config: Config, target_language: str | None) -> Translator:
     """Reads a translator of Marian.
 
     The folder holds `config.json`, the weights, `source.spm`, `target.spm` and `vocab.json` (and `target_vocab.json` if

@@ -217,16 +217,13 @@ def _some(names: list[str]) -> str:
     return ", ".join(itertools.islice(names, 3)) + (" and others" if len(names) > 3 else "")
 
 
-def assign(
-    model: keras.Model, tensors: Iterable[Tensor], stored: Mapping[str, StoredArray], path: pathlib.Path
-) -> None:
+def assign(model: keras.Model, tensors: list[Tensor], stored: Mapping[str, StoredArray], path: pathlib.Path) -> None:
     """Gives each weight of a new model its numbers, read one tensor after the other.
 
     Raises:
         ValueError: a tensor holds NaN, infinity or integers, cannot be read, or has other numbers than the one that it
             repeats.
     """
-    tensors = list(tensors)
     for copy in tensors:
         if copy.copy_of and not np.array_equal(stored[copy.name].read(), stored[copy.copy_of].read()):
             raise ValueError(

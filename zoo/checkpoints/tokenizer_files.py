@@ -207,6 +207,12 @@ def from_word_list(path: pathlib.Path, vocabulary: list[str]) -> dict[str, Any]:
     }
 
 
+def check_size(path: pathlib.Path, pieces: int, size: int) -> None:
+    """Refuses a tokenizer with more pieces than its model has ids."""
+    if pieces > size:
+        raise ValueError(f"{path}: the tokenizer has {pieces} pieces, and {CONFIG_FILE} a vocab_size of {size}.")
+
+
 def flag(mapping: Mapping[str, Any], name: str, default: Any, file: pathlib.Path | None = None) -> Any:
     """A value that must be true or false; the default if it is missing or null. An error names the `file`, if any."""
     value = mapping.get(name)

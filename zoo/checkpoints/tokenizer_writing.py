@@ -19,8 +19,8 @@ def write_tokenizer(
     tokenizer: BytePairTokenizer,
     vocabulary: Sequence[str],
     special_tokens: dict[str, str],
-    before: str | None = None,
-    max_length: int | None = None,
+    before: str | None,
+    max_length: int,
 ) -> None:
     """Writes `tokenizer.json` and `tokenizer_config.json`.
 
@@ -30,7 +30,7 @@ def write_tokenizer(
         vocabulary: its pieces, in the order of the checkpoint's ids, and those of special tokens that it lacks.
         special_tokens: pieces by what they are for, such as `eos_token`. The library finds them in texts.
         before: the piece that the library puts before every text; None for none.
-        max_length: the most tokens that the model reads at once; None for no limit.
+        max_length: the most tokens that the model reads at once.
 
     Raises:
         ValueError: the tokenizer adds a space before a text in a way that the library does not have, or it leaves out
@@ -67,8 +67,8 @@ def write_tokenizer(
     }
     write_json(path / TOKENIZER_FILE, content)
     # Of this class, `transformers` takes everything from tokenizer.json; its GPT2Tokenizer has a chain of its own.
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **special_tokens}
-    write_json(path / TOKENIZER_CONFIG_FILE, settings | ({"model_max_length": max_length} if max_length else {}))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **special_tokens, "model_max_length": max_length}
+    write_json(path / TOKENIZER_CONFIG_FILE, settings)
 
 
 def _normalizers(made: dict[str, Any]) -> Iterable[dict[str, Any]]:

@@ -138,11 +138,10 @@ def _word_pieces(
     if decoder.get("prefix", "##") != prefix:
         raise unknown_component("the decoder", decoder)
     normalizer |= overrides
-    if is_of_a_family(path):  # like the normalizer, the model is made anew by the class
-        longest = 100
     unknown, mask = as_string(model.get("unk_token"), "`unk_token`"), names.get("mask_token", MASK_PIECE)
     start, end = _start_and_end(content)
-    if is_of_a_family(path):  # so are the unknown token and what stands around a text
+    if is_of_a_family(path):  # like the normalizer, the class makes all of these anew
+        longest = 100
         unknown, start, end = (
             names.get(f"{purpose}_token", found) for purpose, found in (("unk", unknown), ("cls", start), ("sep", end))
         )

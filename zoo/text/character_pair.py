@@ -131,9 +131,9 @@ class CharacterPairTokenizer(PairTokenizer):
         # up whole texts, and if `▁` is unknown, which may be fused with the unknown character before it.
         products = (left + right for left, right in pairs)
         alone = not any(re.search(f"[^{SPACE}]{SPACE}", product) for product in products)
-        self._split_always = split
-        self._cut_before = SPACE if split else f"([^{SPACE}]){SPACE}"
-        self._is_cut = split or (alone and not ignore_merges and (byte_fallback or SPACE in vocabulary))
+        is_cut = split or (alone and not ignore_merges and (byte_fallback or SPACE in vocabulary))
+        before, kept = ("", b"") if split else (f"([^{SPACE}])", rb"\1")
+        self._cuts = (before + SPACE, kept + SEPARATOR + SPACE.encode()) if is_cut else None
         unknown = None if unk_token is None else ids[unk_token]
         characters = {piece: i for piece, i in ids.items() if len(piece) == 1 and piece not in added}
         symbols = Characters(characters, [ids[piece] for piece in byte_pieces], unknown, fuse_unk)
@@ -161,9 +161,8 @@ class CharacterPairTokenizer(PairTokenizer):
                 first = tf.concat([[True], rows[1:] != rows[:-1]], axis=0)[: tf.size(rows)]
                 prefixed = tf.where(first, prefixed, texts)
             texts = prefixed
-        if self._is_cut:
-            between = (b"" if self._split_always else rb"\1") + SEPARATOR + SPACE.encode()
-            texts = tf.strings.regex_replace(texts, self._cut_before, between)
+        if self._cuts is not None:
+            texts = tf.strings.regex_replace(texts, *self._cuts)
         return separated(texts)
 
     def _join(self, ids: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:

@@ -108,19 +108,16 @@ def multi_worker(wait: float = 60.0) -> Iterator[Workers]:
         raise
     finally:
         watch.stopped.set()
+
     # Whoever leaves now may close connections that another still needs for the end of the barrier above. This second
     # one is passed only after all have passed the first; whether it ends well does not matter.
-    last = threading.Thread(target=_quietly(workers.barrier), daemon=True)
+    def last_barrier():
+        with contextlib.suppress(tf.errors.OpError):
+            workers.barrier()
+
+    last = threading.Thread(target=last_barrier, daemon=True)
     last.start()
     last.join(_GOODBYE_SECONDS)
-
-
-def _quietly(function: Callable[[], Any]) -> Callable[[], None]:
-    def call():
-        with contextlib.suppress(tf.errors.OpError):
-            function()
-
-    return call
 
 
 class _Watch(threading.Thread):

@@ -39,11 +39,11 @@ FOLDERS = {
 
 def prepared(name: str, changes: list[str], in_files: bool = False):
     """The recipe's model and batches, as for its training, and the recipe."""
-    from zoo_training import classification, language_modelling, masked_language_modelling, storage, translation
+    from zoo_training import classification, language_modelling, masked_language_modelling, ragged, translation
     from zoo_training.schema.recipe import read_recipe
 
     if in_files:
-        storage.IN_MEMORY = 0
+        ragged.IN_MEMORY = 0
     recipe = read_recipe(name, changes)
     kinds = {
         "gpt": language_modelling,

@@ -55,7 +55,7 @@ BELOW = {
 }
 # The parts of training/, bottom first: each imports only parts of the lines above it. The others stand on top.
 TRAINING = [
-    {"progress", "answering", "start_tensorflow", "run_files", "search_index", "file_encoding"},
+    {"progress", "answering", "start_tensorflow", "run_files", "search_index", "file_encoding", "ragged"},
     {"storage", "batch_inference"},
     {"corpora"},
     {"schema"},

@@ -39,9 +39,10 @@ from .corpora.corpus import expanded, normalized
 from .corpora.pairs import PairCorpus, Pairs
 from .corpora.several_pairs import SeveralPairs
 from .progress import console, progress_bar, say, time_left
+from .ragged import TextsWriter, joined, select
 from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, Digest, hash_of_file
 from .schema.recipe import RecipeError, recipe_names
-from .storage import Storage, TextsWriter, joined, key_of, select
+from .storage import Storage, key_of
 
 if TYPE_CHECKING:  # they import TensorFlow
     from zoo.distribution import Workers

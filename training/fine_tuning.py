@@ -14,11 +14,11 @@ from zoo.text import PADDING, UNKNOWN
 
 from .corpora.corpus import expanded
 from .progress import say
+from .ragged import Rows, StoredRows
 from .run_files import Digest
 from .schema import generator_tables, translator_tables
 from .schema.recipe import RecipeError
 from .schema.recipe_tables import Recipe
-from .storage import Rows, StoredRows
 
 _FAMILIES = {**translator_tables.FAMILIES, **generator_tables.FAMILIES}
 _MANY_UNKNOWN = 0.05  # of all tokens

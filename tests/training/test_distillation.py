@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from command_line import refuses
 from worker_threads import in_threads
-from zoo_training import distillation, storage, translation
+from zoo_training import distillation, ragged, translation
 from zoo_training.distillation import check_teachers, taught
+from zoo_training.ragged import is_stored
 from zoo_training.schema.recipe import RecipeError, read_recipe
-from zoo_training.storage import is_stored, set_storage
+from zoo_training.storage import set_storage
 
 import zoo
 from zoo import loading
@@ -282,7 +283,7 @@ def test_without_a_cache_nothing_is_left(folder, given):
 def test_a_corpus_larger_than_memory(folder, given, monkeypatch):
     silent = SOURCES[3:4]
     expected = given(Teacher(silent), "corpus.validation_pairs=0")
-    monkeypatch.setattr(storage, "IN_MEMORY", 200)
+    monkeypatch.setattr(ragged, "IN_MEMORY", 200)
     teacher = Teacher(silent)
     found = given(teacher, "corpus.validation_pairs=0", cache="other")
     assert is_stored(found.sources)

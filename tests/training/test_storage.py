@@ -1,4 +1,4 @@
-"""Corpora larger than memory: the same rows, splits and batches from files, and a cache that is whole or not there."""
+"""The cache of a run: whole or not there. Corpora in files: the same rows, splits and batches as from memory."""
 
 import errno
 import json
@@ -9,11 +9,12 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from zoo_training import language_modelling, masked_language_modelling, storage, translation
+from zoo_training import language_modelling, masked_language_modelling, ragged, storage, translation
 from zoo_training.corpora.file_labels import FileLabels
 from zoo_training.corpora.file_pairs import FilePairs
+from zoo_training.ragged import StoredTexts
 from zoo_training.schema.recipe import read_recipe
-from zoo_training.storage import Rows, RowsWriter, Storage, StoredRows, StoredTexts, TextsWriter
+from zoo_training.storage import Storage
 
 pytestmark = pytest.mark.usefixtures("eager_unless_long")
 
@@ -23,10 +24,10 @@ WORDS = ["ab", "cde", "fé", "日本", "g", "hij"]
 @pytest.fixture
 def small(monkeypatch):
     """A memory so small that nearly every corpus goes to files."""
-    monkeypatch.setattr(storage, "IN_MEMORY", 300)
-    monkeypatch.setattr(storage, "_AT_ONCE", 7)
-    monkeypatch.setattr(storage, "_BUFFER", 64)
-    monkeypatch.setattr(storage, "_USUAL", 10)
+    monkeypatch.setattr(ragged, "IN_MEMORY", 300)
+    monkeypatch.setattr(ragged, "_AT_ONCE", 7)
+    monkeypatch.setattr(ragged, "_BUFFER", 64)
+    monkeypatch.setattr(ragged, "_USUAL", 10)
 
 
 @pytest.fixture
@@ -46,71 +47,6 @@ def table(tmp_path):
 def columns(rows):
     found = (rows.sources, rows.targets) if hasattr(rows, "sources") else (rows.texts, rows.labels, rows.seconds)
     return [None if column is None else list(column) for column in found], rows.dropped
-
-
-class TestTexts:
-    def test_texts_in_a_file_are_a_sequence_as_a_list_is(self, small, tmp_path):
-        texts = [f"{word} {number}" for number in range(30) for word in WORDS] + [""]
-        with Storage(near=tmp_path).writing("texts", None) as entry:
-            writer = TextsWriter(entry, "one", "other")
-            for text in texts:
-                writer.append(text, text[::-1])
-            found, turned = writer.finish()
-        assert isinstance(found, StoredTexts)
-        assert len(found) == len(texts)
-        assert list(found) == texts == list(found)
-        assert list(turned) == [text[::-1] for text in texts]
-        assert (found[3], found[-2], found[5:9]) == (texts[3], texts[-2], texts[5:9])
-        with pytest.raises(IndexError):
-            found[len(texts)]
-        odd = found.select(np.arange(1, len(texts), 2))
-        assert isinstance(odd, StoredTexts)
-        assert list(odd) == texts[1::2]
-        assert list(odd.select(np.arange(3, 60))) == texts[1::2][3:60]
-        few = odd.select(np.array([2, 4]))
-        assert few == [texts[5], texts[9]]
-        assert odd.encoded(np.array([7, 0])) == [texts[15].encode(), texts[1].encode()]
-
-    def test_a_lone_surrogate_is_replaced(self, small, tmp_path):
-        with Storage(near=tmp_path).writing("texts", None) as entry:
-            writer = TextsWriter(entry, "one")
-            for _ in range(400):
-                writer.append("a\ud800")
-            (found,) = writer.finish()
-        assert found[399] == "a?"
-
-    def test_few_texts_stay_in_memory_and_no_folder_is_made(self, tmp_path):
-        kept = Storage(tmp_path / "cache", tmp_path)
-        with kept.writing("texts", "0123") as entry:
-            writer = TextsWriter(entry, "one")
-            writer.append("a")
-            assert writer.finish() == [["a"]]
-        assert not list(tmp_path.iterdir())
-        assert kept.find("texts", "0123") is None
-
-
-class TestRows:
-    def test_rows_are_padded(self):
-        rows = Rows.of_lengths(np.array([5, 6, 7, 8, 9, 4], np.uint16), np.array([2, 0, 3, 1]))
-        padded = rows.padded(np.array([3, 2, 1]), 4)
-        assert padded.dtype == np.int32
-        assert padded.tolist() == [[4, 0, 0, 0], [7, 8, 9, 0], [0, 0, 0, 0]]
-        assert rows.lengths.tolist() == [2, 0, 3, 1]
-        assert rows[2].tolist() == [7, 8, 9]
-
-    @pytest.mark.parametrize("in_files", [False, True])
-    def test_rows_are_what_was_appended(self, tmp_path, in_files):
-        with Storage(tmp_path).writing("ids", "key") as entry:
-            writer = RowsWriter(entry if in_files else None, "ids", np.uint8)
-            writer.append(np.array([1, 2, 255], np.int32), np.array([1, 2]))
-            writer.append(np.array([], np.int32), np.array([0]))
-            writer.append(np.array([7], np.int32), np.array([1]))
-            rows = writer.finish()
-        assert [rows[number].tolist() for number in range(len(rows))] == [[1], [2, 255], [], [7]]
-        assert isinstance(rows, StoredRows if in_files else Rows)
-        assert (rows[1].dtype, rows.count, len(rows)) == (np.uint8, 4, 4)
-        assert rows.lengths.tolist() == [1, 2, 0, 1]
-        assert rows.padded(np.array([3, 1, 2]), 3).tolist() == [[7, 0, 0], [2, 255, 0], [0, 0, 0]]
 
 
 class TestCache:
@@ -249,7 +185,7 @@ def test_a_corpus_in_files_has_the_same_rows_in_each_split(table, small, tmp_pat
         plain = corpora(table)[number]
         assert {split: columns(plain.read(split)) for split in plain.splits} == of_files
         assert isinstance(plain.read("train").labels if number > 1 else plain.read("train").sources, list)
-        monkeypatch.setattr(storage, "IN_MEMORY", 300)
+        monkeypatch.setattr(ragged, "IN_MEMORY", 300)
 
 
 def test_another_content_or_option_is_another_key(table, small):
@@ -291,7 +227,7 @@ def test_batches_digests_and_vocabulary_are_the_same_from_memory_files_and_cache
     file.write_text(RECIPE.format(table=table, dropout=dropout))
 
     def prepared(in_memory, cache):
-        monkeypatch.setattr(storage, "IN_MEMORY", in_memory)
+        monkeypatch.setattr(ragged, "IN_MEMORY", in_memory)
         recipe = read_recipe(str(file))
         recipe.corpus.storage.cache = cache
         return translation.prepare(recipe)
@@ -329,7 +265,7 @@ FILLER = (
 )
 def test_running_text_is_tokenised_once(table, tmp_path, monkeypatch, capsys, name, module, overrides):
     def prepared(in_memory, *more):
-        monkeypatch.setattr(storage, "IN_MEMORY", in_memory)
+        monkeypatch.setattr(ragged, "IN_MEMORY", in_memory)
         text = f'corpus={{kind="text",train="{table}",validation_share=0.3}}'
         recipe = read_recipe(name, [text, *overrides, *more])
         storage.set_storage(recipe.corpus, tmp_path / "run" / "cache", tmp_path / "run")

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from zoo.local_workers import cores
 
-from ..storage import Rows, StoredRows
+from ..ragged import Rows, StoredRows
 
 
 class Plan(Sequence[tuple["Bucket", np.ndarray]]):

@@ -15,7 +15,8 @@ from zoo.text.tokenizer import tokenizer_to_config
 
 from ..corpora.labelled import LabelledTexts
 from ..progress import progress_bar
-from ..storage import Rows, RowsWriter, Storage, StoredRows, is_stored, key_of
+from ..ragged import Rows, RowsWriter, StoredRows, is_stored
+from ..storage import Storage, key_of
 from .buckets import Bucket, BucketedBatches
 from .pair_batches import Sampler
 from .text_windows import smallest_dtype

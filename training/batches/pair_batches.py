@@ -18,7 +18,8 @@ from zoo.text.tokenizer import tokenizer_to_config
 
 from ..corpora.pairs import Pairs
 from ..progress import progress_bar
-from ..storage import Rows, RowsWriter, Storage, StoredRows, StoredTexts, is_stored, key_of
+from ..ragged import Rows, RowsWriter, StoredRows, StoredTexts, is_stored
+from ..storage import Storage, key_of
 from .buckets import Bucket, BucketedBatches
 from .text_windows import smallest_dtype
 

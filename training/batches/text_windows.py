@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from zoo.text import END, PADDING, START, Tokenizer, compiled_encoder
 
-from .. import storage
+from .. import ragged
 from ..corpora.texts import Document
-from ..storage import Entry
+from ..ragged import Entry
 from .buckets import numbered_batches
 
 _AT_ONCE = 1 << 21  # characters that are tokenised in one call; a longer piece has a call of its own
@@ -56,7 +56,7 @@ def encode(
         parts.extend(np.array([each] if isinstance(each, int) else next(rows), dtype) for each in held)
         held.clear()
         characters += sum(map(len, texts))
-        if entry is not None and characters > storage.IN_MEMORY:
+        if entry is not None and characters > ragged.IN_MEMORY:
             file = file or entry.file("ids", dtype)
             file.write(np.concatenate(parts))
             parts.clear()

@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar
 
 import pydantic
 
-from ..storage import Entry, Storage
+from ..ragged import Entry
+from ..storage import Storage
 
 logger = logging.getLogger(__name__)
 

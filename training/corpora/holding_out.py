@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pydantic
 
-from .. import storage
-from ..run_files import hash_of_file
+from ..storage import hashes_if_large, key_of
 from .corpus import CorpusError, KeptCorpus, expanded
 
 logger = logging.getLogger(__name__)
@@ -122,14 +121,10 @@ class HeldOutFiles(KeptCorpus):
 
     def _key(self) -> str | None:
         """The hash of all that the rows follow from; None for pipes, and for files that are sure to fit into memory."""
-        files = [expanded(file) for file in (self.train if isinstance(self.train, tuple) else [self.train])]
-        if (
-            not all(file.is_file() for file in files)
-            or sum(file.stat().st_size for file in files) < storage.IN_MEMORY / 8
-        ):
-            return None  # a .gz grows by up to eight times
+        files = self.train if isinstance(self.train, tuple) else [self.train]
+        hashes = hashes_if_large([*map(expanded, files)])
         options = self.model_dump(mode="json", exclude={"train", "validation", "test", "weight", "epochs", "teacher"})
-        return storage.key_of([hash_of_file(file) for file in files], options, sorted(self._counts))
+        return hashes and key_of(hashes, options, sorted(self._counts))
 
 
 class LargeClusters(CorpusError):

@@ -12,8 +12,8 @@ import numpy as np
 import pydantic
 from pydantic import Field
 
+from ..ragged import Entry, TextsWriter, select
 from ..run_files import Digest
-from ..storage import Entry, TextsWriter, select
 from .cleaning import CleanPairs
 from .corpus import KeptCorpus, UserPath, normalized
 

@@ -9,7 +9,8 @@ import pydantic
 from pydantic import Field
 
 from ..progress import say
-from ..storage import Storage, is_stored, joined, key_of
+from ..ragged import is_stored, joined
+from ..storage import Storage, key_of
 from .cmudict import CMUdict
 from .corpus import Corpus, CorpusError
 from .dates import Dates

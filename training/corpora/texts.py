@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 from pydantic import Field
 
-from .. import storage
-from ..run_files import hash_of_file
+from ..storage import hashes_if_large, key_of
 from .corpus import Corpus, CorpusError, UserPath, expanded
 from .files import PublicFiles, lines_of
 
@@ -241,13 +240,9 @@ class FileTexts(TextCorpus):
 
     def key(self, split: str) -> str | None:
         """The hash of the files that a split is read from, and of the shares that are held out of them."""
-        files = self._all_files(split if split in self._given else "train")
-        if not all(file.is_file() for file in files):  # the error is raised where they are read
-            return None
-        if sum(file.stat().st_size for file in files) < storage.IN_MEMORY / 8:
-            return None  # a .gz grows by up to eight times
+        hashes = hashes_if_large(self._all_files(split if split in self._given else "train"))
         shares = None if split in self._given and split != "train" else [split, self._shares]
-        return storage.key_of([hash_of_file(file) for file in files], shares)
+        return hashes and key_of(hashes, shares)
 
     def _all_files(self, split: str) -> list[Path]:
         paths = map(expanded, getattr(self, split))

@@ -6,7 +6,7 @@ import tensorflow as tf
 from zoo_training.batches.labelled_batches import EncodedTexts, LabelledBatches, encode
 from zoo_training.batches.pair_batches import Sampler
 from zoo_training.corpora.labelled import LabelledTexts
-from zoo_training.storage import Rows
+from zoo_training.ragged import Rows
 
 from zoo.models import Classifier, Encoder
 from zoo.tasks.encoder_tasks import TextClassifier
@@ -98,7 +98,7 @@ def test_pieces_are_drawn_anew_in_training_and_long_texts_cut_off():
 
 
 def test_tokens_are_dropped_in_training_only():
-    ids = Rows.of_lengths(np.tile(np.array([START, *range(4, 104), END], "int32"), 40), np.full(40, 102, np.int32))
+    ids = Rows(np.tile(np.array([START, *range(4, 104), END], "int32"), 40), np.arange(41) * 102)
     texts = EncodedTexts(ids, np.full(40, 102, np.int32))
     batches = LabelledBatches(
         texts, np.zeros(40), np.ones(40), segments=False, batch_size=20, token_dropout=0.25, dropped_id=999

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from zoo_training.batches.buckets import make_buckets
 from zoo_training.batches.pair_batches import Batches, BatchesInStages, EncodedPairs, Sampler, encode
 from zoo_training.corpora.pairs import Pairs
-from zoo_training.storage import Rows
+from zoo_training.ragged import RowsWriter
 
 from zoo.text import END, BytePairTokenizer, CharacterTokenizer
 
@@ -32,13 +32,12 @@ def encoded(pairs):
 
 def of_lengths(lengths):
     """Pairs of these (source, target) lengths; ids count up through all pairs, so each is known by its first."""
-    source, target = np.transpose(lengths)
-    return EncodedPairs(
-        Rows.of_lengths(np.arange(10, 10 + source.sum(), dtype="int32"), source),
-        Rows.of_lengths(np.arange(10, 10 + target.sum(), dtype="int32"), target),
-        kept=np.arange(len(lengths)),
-        too_long=0,
-    )
+    sides = []
+    for side in np.transpose(lengths):
+        writer = RowsWriter(None, "ids", np.int32)
+        writer.append(np.arange(10, 10 + side.sum()), side)
+        sides.append(writer.finish())
+    return EncodedPairs(*sides, kept=np.arange(len(lengths)), too_long=0)
 
 
 def to_list(rows):

@@ -6,13 +6,13 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from zoo_training import storage, translation
+from zoo_training import ragged, translation
 from zoo_training.corpora import several_pairs
 from zoo_training.corpora.corpus import CorpusError
 from zoo_training.corpora.file_pairs import FilePairs
 from zoo_training.corpora.several_pairs import SeveralPairs
 from zoo_training.schema.recipe import RecipeError, read_recipe
-from zoo_training.storage import JoinedTexts, Storage, StoredTexts, TextsWriter, joined, set_storage
+from zoo_training.storage import set_storage
 
 RECIPE = """
 [[corpus]]
@@ -211,7 +211,7 @@ class TestBatches:
         cache = tmp_path / "run" / "cache"
         found = []
         for limit in (10**9, 600, 600):  # the first corpus has 300 characters, the second one 900
-            monkeypatch.setattr(storage, "IN_MEMORY", limit)
+            monkeypatch.setattr(ragged, "IN_MEMORY", limit)
             found.append(prepared(recipe, cache))
         assert len({json.dumps(dict(each.digests)) for each in found}) == 1
         assert len({(each.steps, each.tokens) for each in found}) == 1
@@ -227,7 +227,7 @@ class TestBatches:
     def test_another_text_of_a_small_corpus_is_another_key_and_another_weight_is_not(
         self, recipe, tmp_path, monkeypatch
     ):
-        monkeypatch.setattr(storage, "IN_MEMORY", 600)
+        monkeypatch.setattr(ragged, "IN_MEMORY", 600)
 
         def key(*changes):
             return read_recipe(recipe, changes).corpus.read("train").key
@@ -239,28 +239,6 @@ class TestBatches:
         keys.append(key())
         assert len(set(keys)) == 4
         assert None not in keys
-
-
-def test_joined_texts_are_a_sequence_as_a_list_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "IN_MEMORY", 20)
-    monkeypatch.setattr(storage, "_USUAL", 10)
-    lists = [[f"{name}{number}" for number in range(size)] for name, size in (("a", 4), ("é", 9), ("c", 5))]
-    with Storage(near=tmp_path).writing("texts", None) as entry:
-        writer = TextsWriter(entry, "one")
-        for text in lists[1]:
-            writer.append(text + " " * 5)
-        (stored,) = writer.finish()
-    assert isinstance(stored, StoredTexts)
-    found = joined([lists[0], stored, lists[2]])
-    wanted = [*lists[0], *(text + " " * 5 for text in lists[1]), *lists[2]]
-    assert isinstance(found, JoinedTexts)
-    assert storage.is_stored(found)
-    assert (len(found), list(found), found[3:6], found[-1], found[4]) == (18, wanted, wanted[3:6], "c4", wanted[4])
-    with pytest.raises(IndexError):
-        found[18]
-    for rows in ([0, 3, 5, 12, 13, 17], [5, 6], [1], list(range(18)), []):
-        assert list(storage.select(found, np.array(rows, int))) == [wanted[row] for row in rows]
-    assert joined([["a"], ["b", "c"]]) == ["a", "b", "c"]
 
 
 def test_a_corpus_of_its_own_keeps_its_splits(recipe, tmp_path):

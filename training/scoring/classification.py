@@ -17,10 +17,9 @@ from zoo.tasks.protocol import Classifies, rows_of_batches
 from zoo.tasks.results import Classification, Text
 
 from ..corpora.labelled import LabelledTexts
-from .evaluation import Accuracy
+from .evaluation import SHOWN_MISTAKES, Accuracy
 from .intervals import wilson_interval
 
-_SHOWN_MISTAKES = 20
 _BINS = 15  # as in Guo et al.
 # The upper ends of the ranges of lengths. Characters, because scripts without spaces have no words to count.
 _LENGTHS = [scale * step for scale in (10, 100, 1000, 10_000, 100_000) for step in (1, 2, 5)]
@@ -105,7 +104,6 @@ class ClassificationScores:
 def evaluate(
     classifier: Classifies,
     texts: LabelledTexts,
-    labels: Sequence[str] | None = None,
     batch_size: int = 64,
     advance: Callable[[int], None] | None = None,
 ) -> ClassificationScores:
@@ -114,16 +112,14 @@ def evaluate(
     Args:
         classifier: a `TextClassifier` or an exported `ServableClassifier`.
         texts: texts, or pairs of texts, and their classes.
-        labels: the classes that the classifier knows; None to ask it. An export does not say their order, so they are
-            sorted then.
         batch_size: how many texts are classified at once.
         advance: a function for a progress bar; it is called with the number of texts just done.
 
     Raises:
-        ValueError: there are no texts, the classifier does not know the class of a text, or it gives a class that is
-            not in `labels`.
+        ValueError: there are no texts, the classifier does not know the class of a text, or it gives a class that it
+            did not name.
     """
-    results, known = classify_all(classifier, texts, set(texts.labels), labels, batch_size, advance)
+    results, known = classify_all(classifier, texts, set(texts.labels), batch_size, advance)
     return compare_classes(results, texts.labels, known, texts.groups)
 
 
@@ -131,17 +127,17 @@ def classify_all(
     classifier: Classifies,
     texts: LabelledTexts,
     occurring: set[str],
-    labels: Sequence[str] | None,
     batch_size: int,
     advance: Callable[[int], None] | None,
 ) -> tuple[list[Classification], Sequence[str]]:
     """The results of all texts in their order, and the classes that the classifier knows.
 
+    An export does not say their order, so they are sorted then.
+
     Args:
-        classifier: as for `evaluate`, as are the other arguments without a line here.
+        classifier: as for `evaluate`, as are `batch_size` and `advance`.
         texts: the texts.
         occurring: the classes of the texts.
-        labels: the classes that the classifier knows; None to ask it.
         batch_size: how many texts are classified at once.
         advance: a function for a progress bar.
 
@@ -151,8 +147,7 @@ def classify_all(
     if not len(texts):
         raise ValueError("`texts` must hold at least one text. Received: none")
     inputs = texts.inputs
-    if labels is None:
-        labels = getattr(classifier, "labels", None) or sorted(classifier.classify(inputs[:1])[0].probabilities)
+    labels = getattr(classifier, "labels", None) or sorted(classifier.classify(inputs[:1])[0].probabilities)
     if unknown := sorted(occurring.difference(labels)):
         nearest = difflib.get_close_matches(unknown[0], labels, n=1, cutoff=0.0)[0]
         raise ValueError(
@@ -209,7 +204,7 @@ def compare_classes(
         _calibration(results, truth),
         by_group,
         {length_name(number): by_range[number] for number in sorted(by_range)},
-        [_as_shown(*mistake) for mistake in mistakes[:_SHOWN_MISTAKES]],
+        [_as_shown(*mistake) for mistake in mistakes[:SHOWN_MISTAKES]],
     )
 
 

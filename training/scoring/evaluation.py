@@ -14,7 +14,7 @@ from zoo.tasks.text_to_text import TextToText
 from ..corpora.pairs import Pairs
 from . import bleu, pronunciation
 
-_SHOWN_MISTAKES = 20
+SHOWN_MISTAKES = 20
 
 Metric = Literal["bleu", "exact_match", "word_error_rate", "spelling"]
 """What a split of pairs is scored by."""
@@ -139,7 +139,7 @@ def compare_outputs(results: Iterable[tuple[Translation, tuple[str, ...], str | 
             counts.append(evaluation.by_group[group])
         for each in counts:
             each.add(correct)
-        if not correct and len(evaluation.mistakes) < _SHOWN_MISTAKES:
+        if not correct and len(evaluation.mistakes) < SHOWN_MISTAKES:
             target = " | ".join(targets)
             evaluation.mistakes.append({"source": translation.source, "target": target, "output": translation.text})
     return evaluation

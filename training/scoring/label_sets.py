@@ -14,11 +14,10 @@ from zoo.tasks.results import Classification
 
 from ..corpora.labelled import LabelledTexts
 from .classification import classify_all, length_name, length_range, scores_by_class, shown_text
-from .evaluation import Accuracy
+from .evaluation import SHOWN_MISTAKES, Accuracy
 from .intervals import wilson_interval
 
 THRESHOLD = 0.5  # a class of a higher probability is given
-_SHOWN_MISTAKES = 20
 
 
 @dataclasses.dataclass
@@ -80,7 +79,6 @@ class LabelSetScores:
 def evaluate(
     classifier: Classifies,
     texts: LabelledTexts,
-    labels: Sequence[str] | None = None,
     batch_size: int = 64,
     advance: Callable[[int], None] | None = None,
 ) -> LabelSetScores:
@@ -90,7 +88,6 @@ def evaluate(
         classifier: a `TextClassifier` or an exported `ServableClassifier`, with a probability for each class on its
             own.
         texts: texts, or pairs of texts, and their classes.
-        labels: the classes that the classifier knows; None to ask it.
         batch_size: how many texts are classified at once.
         advance: a function for a progress bar; it is called with the number of texts just done.
 
@@ -98,7 +95,7 @@ def evaluate(
         ValueError: there are no texts, or the classifier does not know a class of a text.
     """
     occurring = {label for given in texts.label_sets for label in given}
-    results, known = classify_all(classifier, texts, occurring, labels, batch_size, advance)
+    results, known = classify_all(classifier, texts, occurring, batch_size, advance)
     return compare_sets(results, texts.label_sets, known)
 
 
@@ -121,7 +118,7 @@ def compare_sets(
         ranges[length_range(result.text)].add(is_right)
     confidence = np.where(given, probabilities, 1 - probabilities)  # (N, C), of the decision
     worst = np.where(given != true, confidence, 0.0).max(axis=1)  # (N,)
-    mistakes = [row for row in np.argsort(-worst, kind="stable") if not right[row]][:_SHOWN_MISTAKES]
+    mistakes = [row for row in np.argsort(-worst, kind="stable") if not right[row]][:SHOWN_MISTAKES]
 
     def names(row: np.ndarray) -> list[str]:
         return [label for label, holds in zip(labels, row, strict=True) if holds]

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from zoo_training.corpora.labelled import LabelledTexts
 from zoo_training.scoring.classification import (
-    _SHOWN_MISTAKES,
     compare_classes,
     confusions,
     evaluate,
     weakest_classes,
 )
+from zoo_training.scoring.evaluation import SHOWN_MISTAKES
 from zoo_training.scoring.intervals import wilson_interval
 
 import zoo
@@ -28,6 +28,8 @@ LABELS = ["fox", "cow", "ant", "bee"]
 
 class Told:
     """Gives each text the class and the probability that stand in the text, such as `cow 0.9`."""
+
+    labels = LABELS
 
     def __init__(self):
         self.sizes = []
@@ -62,7 +64,7 @@ TEXTS = LabelledTexts(
 class TestByHand:
     @pytest.fixture(scope="class")
     def scores(self):
-        return evaluate(Told(), TEXTS, LABELS, batch_size=3).as_dict()
+        return evaluate(Told(), TEXTS, batch_size=3).as_dict()
 
     def test_accuracy_and_its_interval(self, scores):
         assert (scores["metric"], scores["accuracy"], scores["right"], scores["total"]) == ("accuracy", 0.571429, 4, 7)
@@ -119,18 +121,18 @@ def test_neither_order_nor_batches_matter(batch_size):
     rows = list(zip(TEXTS.texts, TEXTS.labels, TEXTS.groups, strict=True))
     random.Random(batch_size).shuffle(rows)
     shuffled = LabelledTexts(*(list(column) for column in zip(*rows, strict=True)))
-    assert evaluate(Told(), shuffled, LABELS, batch_size).as_dict() == evaluate(Told(), TEXTS, LABELS).as_dict()
+    assert evaluate(Told(), shuffled, batch_size).as_dict() == evaluate(Told(), TEXTS).as_dict()
 
 
 def test_a_batch_is_one_call_and_told_as_progress():
     told, classifier = [], Told()
-    evaluate(classifier, TEXTS, LABELS, batch_size=4, advance=told.append)
+    evaluate(classifier, TEXTS, batch_size=4, advance=told.append)
     assert told == classifier.sizes == [4, 3]
 
 
 def test_pairs():
     pairs = LabelledTexts(["cow 0.8", "ant 0.7", "cow 0.9"], ["cow", "cow", "cow"], None, ["b", "c" * 40, "d"])
-    scores = evaluate(Told(), pairs, LABELS, batch_size=2).as_dict()
+    scores = evaluate(Told(), pairs, batch_size=2).as_dict()
     assert scores["mistakes"] == [{"text": ["ant 0.7", "c" * 40], "label": "cow", "output": "ant", "probability": 0.7}]
     assert {length: each["total"] for length, each in scores["by_length"].items()} == {"1-10": 2, "21-50": 1}
     assert scores["by_group"] == {}
@@ -171,24 +173,21 @@ def test_interval_of_wilson(right, total, interval):
 
 def test_long_texts_have_wide_ranges():
     texts = [f"fox 0.9{' ' * n}" for n in (0, 993, 994, 600_000)]
-    scores = evaluate(Told(), LabelledTexts(texts, ["fox"] * 4), LABELS)
+    scores = evaluate(Told(), LabelledTexts(texts, ["fox"] * 4))
     assert list(scores.by_length) == ["1-10", "501-1000", "1001-2000", "500001 or more"]
     assert (scores.macro_f1, scores.mistakes) == (1.0, [])
 
 
 def test_not_more_mistakes_are_kept_than_anyone_reads():
-    texts = [f"fox {0.5 + number / 100}" for number in range(_SHOWN_MISTAKES + 10)]
-    scores = evaluate(Told(), LabelledTexts(texts, ["ant"] * len(texts)), LABELS)
-    assert [each["text"] for each in scores.mistakes] == texts[: -_SHOWN_MISTAKES - 1 : -1]
+    texts = [f"fox {0.5 + number / 100}" for number in range(SHOWN_MISTAKES + 10)]
+    scores = evaluate(Told(), LabelledTexts(texts, ["ant"] * len(texts)))
+    assert [each["text"] for each in scores.mistakes] == texts[: -SHOWN_MISTAKES - 1 : -1]
 
 
-def test_the_classifier_is_asked_for_its_classes():
-    asked = evaluate(Told(), TEXTS)
-    assert asked.as_dict() == evaluate(Told(), TEXTS, sorted(LABELS)).as_dict()
-    classifier = Told()
-    classifier.labels = LABELS
-    assert evaluate(classifier, TEXTS).as_dict() == evaluate(Told(), TEXTS, LABELS).as_dict()
-    assert asked.labels == ["ant", "cow", "fox"]
+def test_the_classes_of_an_export_which_does_not_say_their_order_are_sorted():
+    export = Told()
+    export.labels = None
+    assert evaluate(export, TEXTS).labels == ["ant", "cow", "fox"]
 
 
 class TestErrors:
@@ -197,26 +196,26 @@ class TestErrors:
         with pytest.raises(
             ValueError, match=r"^`texts` must have .* Received: 'foxes'; the nearest .* knows is 'fox'$"
         ):
-            evaluate(classifier, LabelledTexts(["fox 0.9", "fox 0.8"], ["fox", "foxes"]), LABELS)
+            evaluate(classifier, LabelledTexts(["fox 0.9", "fox 0.8"], ["fox", "foxes"]))
         assert not classifier.sizes, "it is said before the classifier works"
 
     def test_an_answer_that_is_no_known_class(self):
         with pytest.raises(ValueError, match=r"^`labels` must hold every class .* gives\. Received: no 'eel'$"):
-            evaluate(Told(), LabelledTexts(["eel 0.9"], ["fox"]), LABELS)
+            evaluate(Told(), LabelledTexts(["eel 0.9"], ["fox"]))
 
     def test_no_texts(self):
         with pytest.raises(ValueError, match=r"^`texts` must hold at least one text\. Received: none$"):
-            evaluate(Told(), LabelledTexts(), LABELS)
+            evaluate(Told(), LabelledTexts())
 
 
 def test_a_trained_classifier_and_its_export_have_the_same_scores(tmp_path):
     tokenizer = CharacterTokenizer("abcdefghij")
     keras.utils.set_random_seed(5)
     model = Classifier(RNNEncoder(tokenizer.size, units=4), 3)
-    classifier = TextClassifier(model, tokenizer, ["low", "middle", "high"], max_length=12)
+    classifier = TextClassifier(model, tokenizer, ["high", "low", "middle"], max_length=12)
     texts = LabelledTexts(["ab", "cdefg", "h", "jihgfedcb", "aaaa"], ["high", "low", "low", "middle", "high"])
     mine = evaluate(classifier, texts, batch_size=2)
-    exported = evaluate(zoo.load(export(classifier, tmp_path / "model")), texts, classifier.labels, batch_size=5)
+    exported = evaluate(zoo.load(export(classifier, tmp_path / "model")), texts, batch_size=5)
     assert mine.labels == exported.labels
     np.testing.assert_array_equal(mine.counts, exported.counts)
     answers = classifier(texts.texts)

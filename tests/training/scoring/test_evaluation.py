@@ -5,7 +5,7 @@ import random
 import pytest
 from zoo_training.corpora.pairs import Pairs
 from zoo_training.scoring.bleu import scores
-from zoo_training.scoring.evaluation import _SHOWN_MISTAKES, Accuracy, evaluate
+from zoo_training.scoring.evaluation import SHOWN_MISTAKES, Accuracy, evaluate
 from zoo_training.scoring.headline import headline
 
 from zoo.tasks.results import Translation
@@ -80,9 +80,9 @@ class TestTallies:
         assert list(result["by_source_length"]) == [1, 2, 3]
 
     def test_not_more_mistakes_are_kept_than_anyone_reads(self):
-        number = _SHOWN_MISTAKES + 10
+        number = SHOWN_MISTAKES + 10
         result = evaluate(Upper(), Pairs(["a"] * number, ["b"] * number))
-        assert len(result.mistakes) == _SHOWN_MISTAKES
+        assert len(result.mistakes) == SHOWN_MISTAKES
         assert (result.overall.correct, result.overall.total) == (0, number)
         assert Accuracy().rate == 0.0  # of nothing
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -16,12 +16,14 @@ from .recipe_tables import (
     ACTIVATION,
     MODEL_ARGUMENTS,
     TOKENIZERS,
+    Kinds,
     ModelTable,
     Recipe,
     Start,
     Table,
     TrainingConfig,
     WordPieceConfig,
+    by_kind,
     one_of,
 )
 from .signatures import table_of
@@ -138,8 +140,8 @@ class TextLengths(Table):
 class ClassifierRecipe(Recipe):
     """The recipe of a classifier, which puts texts into classes."""
 
-    kinds: ClassVar[dict[tuple[str, ...], tuple[str, dict[str, type[Any]]]]] = {
-        ("corpus",): ("kind", {corpus.model_fields["kind"].default: corpus for corpus in get_args(CORPORA)}),
+    kinds: ClassVar[Kinds] = {
+        ("corpus",): ("kind", by_kind(CORPORA)),
         ("model",): ("family", {"classifier": ClassifierConfig}),
         ("model", "encoder"): ("kind", ENCODERS),
         ("tokenizer",): ("kind", TOKENIZERS),
@@ -177,8 +179,8 @@ class MaskedTraining(TrainingConfig):
 class MaskedLanguageModelRecipe(Recipe):
     """The recipe of a masked language model, which fills gaps in texts and which a classifier can start from."""
 
-    kinds: ClassVar[dict[tuple[str, ...], tuple[str, dict[str, type[Any]]]]] = {
-        ("corpus",): ("kind", {corpus.model_fields["kind"].default: corpus for corpus in get_args(TEXT_CORPORA)}),
+    kinds: ClassVar[Kinds] = {
+        ("corpus",): ("kind", by_kind(TEXT_CORPORA)),
         ("model",): ("family", {"masked_language_model": MaskedLanguageModelConfig}),
         ("tokenizer",): ("kind", {"wordpiece": WordPieceConfig}),
     }

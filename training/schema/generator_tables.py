@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Self, get_args
+from typing import Annotated, Any, ClassVar, Self
 
 import pydantic
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -14,11 +14,13 @@ from .recipe_tables import (
     MODEL_ARGUMENTS,
     TOKENIZERS,
     CharactersConfig,
+    Kinds,
     ModelTable,
     Recipe,
     Start,
     TokenizerConfig,
     TrainingConfig,
+    by_kind,
 )
 from .signatures import table_of
 
@@ -62,8 +64,8 @@ FAMILIES: dict[str, Any] = {"gpt": GPTConfig}
 class GeneratorRecipe(Recipe):
     """The recipe of a language model, which continues texts."""
 
-    kinds: ClassVar[dict[tuple[str, ...], tuple[str, dict[str, type[Any]]]]] = {
-        ("corpus",): ("kind", {corpus.model_fields["kind"].default: corpus for corpus in get_args(CORPORA)}),
+    kinds: ClassVar[Kinds] = {
+        ("corpus",): ("kind", by_kind(CORPORA)),
         ("model",): ("family", FAMILIES),
         ("tokenizer",): ("kind", TOKENIZERS),
     }

@@ -32,24 +32,6 @@ _RECIPES: dict[str, type[Recipe]] = {
 }
 
 
-# The kinds of tables of all recipes, without corpora: a translator's are no use to a language model.
-_KINDS: dict[tuple[str, ...], tuple[str, dict[str, Any]]] = {
-    **{path: kinds for path, kinds in TranslatorRecipe.kinds.items() if path != ("corpus",)},
-    **{path: kinds for path, kinds in GeneratorRecipe.kinds.items() if path == ("tokenizer",)},
-    ("model",): (
-        "family",
-        {
-            **translator_tables.FAMILIES,
-            **generator_tables.FAMILIES,
-            **{
-                family: recipe.model_fields["model"].annotation for family, recipe in classifier_tables.FAMILIES.items()
-            },
-        },
-    ),
-    ("model", "encoder"): ("kind", classifier_tables.ENCODERS),
-}
-
-
 _VALID = "; valid here: "
 _NO_TABLE = "input should be a table"
 # What pydantic says in terms of Python, by the type of its error, in the words of the page of all keys.
@@ -282,19 +264,19 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
 
 def _of_another_kind(path: list[str], table: type[pydantic.BaseModel] | None, recipe: type[Recipe]) -> str:
     """A hint that names the other kinds of a table that have the path's last key; empty if none has it."""
-    kinds = (_KINDS | {("corpus",): recipe.kinds["corpus",]}).get(_without_numbers(path[:-1]))
-    if kinds is None or table is None:
+    place = _without_numbers(path[:-1])
+    recipes = [recipe] if place == ("corpus",) else _RECIPES.values()  # a translator's corpora are no use to others
+    kinds = [each.kinds[place] for each in recipes if place in each.kinds]
+    if not kinds or table is None:
         return ""
-    name, tables = kinds
+    name, tables = kinds[0][0], {kind: other for _, others in kinds for kind, other in others.items()}
     owners = [kind for kind, other in tables.items() if path[-1] in other.model_fields]
     if not owners:
         return ""
     if name not in table.model_fields:  # a translator's [tokenizer], where the kinds are one table further down
         return "must be in [tokenizer.source] and [tokenizer.target], or in [tokenizer.joint] for both sides"
-    place = ".".join([*path[:-1], name])
-    return (
-        f"is a key of {place} = {' or '.join(map(repr, owners))}; here {place} = {table.model_fields[name].default!r}"
-    )
+    key = ".".join([*path[:-1], name])
+    return f"is a key of {key} = {' or '.join(map(repr, owners))}; here {key} = {table.model_fields[name].default!r}"
 
 
 def _place(location: tuple[Any, ...], recipe: type[Recipe]) -> tuple[list[str], type[pydantic.BaseModel] | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 import pydantic
 from pydantic import Discriminator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Tag
@@ -234,11 +234,20 @@ class TrainingConfig(Table):
         return self
 
 
+Kinds = dict[tuple[str, ...], tuple[str, dict[str, type[Any]]]]
+"""By the path of a table: the key that names its kind, and the table of each kind."""
+
+
+def by_kind(corpora: Any) -> dict[str, type[Any]]:
+    """The classes of a union of corpora, by their `kind`."""
+    return {corpus.model_fields["kind"].default: corpus for corpus in get_args(corpora)}
+
+
 class Recipe(Table):
     """A training run as data: `zoo train NAME` runs it. A subclass says what is trained."""
 
-    # The tables that come in several kinds, by their path: the key that names the kind, and the kinds.
-    kinds: ClassVar[dict[tuple[str, ...], tuple[str, dict[str, type[Any]]]]]
+    # The tables that come in several kinds.
+    kinds: ClassVar[Kinds]
     several: ClassVar[bool] = False  # whether there may be several corpora, `[[corpus]]`
     one_length: ClassVar[bool] = False  # whether all batches have one length, so that XLA compiles one training step
 

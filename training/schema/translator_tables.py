@@ -6,7 +6,7 @@ import functools
 import logging
 import operator
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 from pydantic import Discriminator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, Tag
@@ -17,12 +17,14 @@ from .recipe_tables import (
     MODEL_ARGUMENTS,
     TOKENIZERS,
     CharactersConfig,
+    Kinds,
     ModelTable,
     Recipe,
     Start,
     Table,
     TokenizerConfig,
     TrainingConfig,
+    by_kind,
     one_of,
 )
 from .signatures import table_of
@@ -136,7 +138,7 @@ OneOrSeveral: Any = Annotated[
     functools.reduce(
         operator.or_,
         [
-            *(Annotated[corpus, Tag(corpus.model_fields["kind"].default)] for corpus in get_args(PairCorpora)),
+            *(Annotated[corpus, Tag(kind)] for kind, corpus in by_kind(PairCorpora).items()),
             Annotated[SeveralPairs, Tag(SeveralPairs.TAG)],
         ],
     ),
@@ -150,8 +152,8 @@ ModelConfig: Any = one_of("family", DEFAULT_FAMILY, **FAMILIES)
 class TranslatorRecipe(Recipe):
     """The recipe of a translator, which turns one text into another."""
 
-    kinds: ClassVar[dict[tuple[str, ...], tuple[str, dict[str, type[Any]]]]] = {
-        ("corpus",): ("kind", {corpus.model_fields["kind"].default: corpus for corpus in get_args(PairCorpora)}),
+    kinds: ClassVar[Kinds] = {
+        ("corpus",): ("kind", by_kind(PairCorpora)),
         ("model",): ("family", FAMILIES),
         **{("tokenizer", side): ("kind", TOKENIZERS) for side in ("source", "target", "joint")},
     }

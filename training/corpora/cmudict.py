@@ -11,7 +11,7 @@ import numpy as np
 import pydantic
 from pydantic import Field
 
-from .corpus import SPLITS, CorpusError, UserPath
+from .corpus import SPLITS, CorpusError, UserPath, divided
 from .files import PublicFiles
 from .pairs import PairCorpus
 
@@ -109,11 +109,7 @@ class CMUdict(PairCorpus):
     def _of(self, split: str) -> list[str]:
         """The words of a split, in alphabetical order."""
         words = sorted(self._words)
-        # The raw output of a named bit generator, which NumPy promises not to change.
-        keys = np.random.Philox(key=np.array([self.seed, 0], dtype=np.uint64)).random_raw(len(words))
-        order = np.argsort(keys, kind="stable")
-        first, second = self.test_words, self.test_words + self.validation_words
-        numbers = {"test": order[:first], "validation": order[first:second], "train": order[second:]}[split]
+        numbers = divided(len(words), self.validation_words, self.test_words, self.seed)[split]
         return [words[number] for number in np.sort(numbers).tolist()]
 
     def _spellings(self, split: str) -> Iterator[tuple[str, str]]:

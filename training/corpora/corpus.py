@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import pydantic
 
 from ..ragged import Entry
@@ -21,6 +22,27 @@ logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "test")
 """The names of all splits; a corpus may lack the last two."""
+
+
+def random_numbers(seed: int, stream: int, number: int) -> np.ndarray:
+    """Random 64-bit integers `(number,)`, the same on every platform and for every version of NumPy.
+
+    They are the raw output of a named bit generator, which NumPy promises not to change. Streams are independent.
+    """
+    return np.random.Philox(key=np.array([seed, stream], dtype=np.uint64)).random_raw(number)
+
+
+def divided(number: int, validation: int, test: int, seed: int) -> dict[str, np.ndarray]:
+    """The numbers from 0 on of each split, drawn at random, in random order: int64.
+
+    Args:
+        number: how many numbers there are; those that are left are to train on.
+        validation: how many of them validate.
+        test: how many are the test.
+        seed: another seed gives another choice; it uses the stream 0 of `random_numbers`.
+    """
+    order = np.argsort(random_numbers(seed, 0, number), kind="stable")
+    return dict(zip(("test", "validation", "train"), np.split(order, [test, test + validation]), strict=True))
 
 
 class CorpusError(ValueError):

@@ -6,10 +6,9 @@ import datetime
 from collections.abc import Iterator
 from typing import Literal
 
-import numpy as np
 import pydantic
 
-from .corpus import SPLITS
+from .corpus import SPLITS, divided, random_numbers
 from .pairs import PairCorpus
 
 _FIRST_DAY = datetime.date(1900, 1, 1)
@@ -87,28 +86,14 @@ class Dates(PairCorpus):
         """The score of a split: a date with one wrong digit is wrong."""
         return "exact_match"
 
-    def _days(self, split: str) -> list[datetime.date]:
-        order = np.argsort(_random_rows(self.seed, "days", _NUM_DAYS, 1)[:, 0], kind="stable").tolist()
-        first, second = self.test_days, self.test_days + self.validation_days
-        numbers = {"test": order[:first], "validation": order[first:second], "train": order[second:]}[split]
-        return [_FIRST_DAY + datetime.timedelta(days=number) for number in numbers]
-
     def _read(self, split: str) -> Iterator[tuple[str, str, str]]:
         from .date_formats import draw_form, format_date  # here: it needs Babel, and recipes are read without it
 
-        days = self._days(split)
+        numbers = divided(_NUM_DAYS, self.validation_days, self.test_days, self.seed)[split]
+        days = [_FIRST_DAY + datetime.timedelta(days=number) for number in numbers.tolist()]
         num_examples = self.train_examples if split == "train" else len(days)
-        for number, row in enumerate(_random_rows(self.seed, split, num_examples, 4).tolist()):
+        draws = random_numbers(self.seed, 1 + SPLITS.index(split), 4 * num_examples).reshape(-1, 4)
+        for number, row in enumerate(draws.tolist()):
             day = days[row[0] % len(days) if split == "train" else number]
             locale = self.locales[number % len(self.locales)]
             yield format_date(day, locale, *draw_form(day, locale, *row[1:])), day.isoformat(), locale
-
-
-def _random_rows(seed: int, purpose: str, num_rows: int, num_columns: int) -> np.ndarray:
-    """Random 64-bit integers, one stream for each purpose, the same on every platform and for every version of NumPy.
-
-    They are the raw output of a named bit generator, which NumPy promises not to change.
-    """
-    stream = ("days", "train", "validation", "test").index(purpose)
-    generator = np.random.Philox(key=np.array([seed, stream], dtype=np.uint64))
-    return generator.random_raw(num_rows * num_columns).reshape(num_rows, num_columns)

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import pydantic
 from pydantic import Field
 
-from .corpus import SPLITS, UserPath
+from .corpus import SPLITS, UserPath, random_numbers
 from .labelled import LabelledCorpus, LabelledText
 
 if TYPE_CHECKING:
@@ -123,7 +122,8 @@ class Languages(LabelledCorpus):
     def _read(self, split: str) -> Iterator[LabelledText]:
         num_examples = getattr(self, f"{split}_examples")
         kinds = _KINDS_WITH_SENTENCES if self.sentences else _KINDS
-        for number, draws in enumerate(_random_rows(self.seed, split, num_examples)):
+        rows = random_numbers(self.seed, SPLITS.index(split), num_examples * _DRAWS).reshape(-1, _DRAWS)
+        for number, draws in enumerate(rows.tolist()):
             turn, place = divmod(number, len(self.languages))
             cycle, slot = divmod(turn, len(kinds))
             kind = kinds[slot]
@@ -131,12 +131,3 @@ class Languages(LabelledCorpus):
             nth = None if split == "train" else cycle * kinds.count(kind) + kinds[:slot].count(kind)
             text, kind = self._writers[split][place].write(kind, nth, draws)
             yield LabelledText(text, self.languages[place], kind)
-
-
-def _random_rows(seed: int, split: str, num_rows: int) -> list[list[int]]:
-    """Random 64-bit integers, the same on every platform and for every version of NumPy.
-
-    They are the raw output of a named bit generator, which NumPy promises not to change.
-    """
-    generator = np.random.Philox(key=np.array([seed, SPLITS.index(split)], dtype=np.uint64))
-    return generator.random_raw(num_rows * _DRAWS).reshape(num_rows, _DRAWS).tolist()

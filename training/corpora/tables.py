@@ -7,7 +7,7 @@ import itertools
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
@@ -160,7 +160,9 @@ def _warn_of_numbers(path: Path, columns: Mapping[str, int | str], rows: Sequenc
 
 
 def _warn_of_header(path: Path, cells: Sequence[str]) -> None:
-    if names_columns(cells):
+    """Warns of cells that are different, usual names of columns: `source`, `target text`, `English`, `en`, ..."""
+    names = [" ".join(cell.casefold().replace("_", " ").split()) for cell in cells]
+    if len(set(names)) == len(names) and all(name in _names() for name in names):
         logger.warning(
             "%s:1: %s look like the names of columns, and are read as a row; if they are names, set header = true in "
             "[corpus]",
@@ -171,12 +173,6 @@ def _warn_of_header(path: Path, cells: Sequence[str]) -> None:
 _OF_PAIRS = {"source", "src", "target", "tgt", "input", "output", "text", "sentence", "translation"}
 _OF_LABELS = {"label", "class", "category", "sentiment", "premise", "hypothesis", "review", "comment", "tweet"}
 _WORDS = _OF_PAIRS | _OF_LABELS
-
-
-def names_columns(cells: Iterable[str]) -> bool:
-    """Whether the cells are different, usual names of columns: `source`, `target text`, `English`, `en`, `deu`, ..."""
-    names = [" ".join(cell.casefold().replace("_", " ").split()) for cell in cells]
-    return len(set(names)) == len(names) and all(name in _names() for name in names)
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from .schema.recipe_tables import (
     BytePairConfig,
     CharactersConfig,
     SentencePieceConfig,
+    Table,
     WhitespaceConfig,
     WordPieceConfig,
 )
@@ -32,25 +34,30 @@ logger = logging.getLogger(__name__)
 # docs/better_translators.md, has 15.
 _FEW_WORDS, _ENOUGH_WORDS = 15, 50
 _WORD = 6  # characters, of scripts without spaces
+_TOKENIZERS: dict[type[Table], Any] = {
+    CharactersConfig: CharacterTokenizer,
+    BytePairConfig: BytePairTokenizer,
+    SentencePieceConfig: SentencePieceTokenizer,
+    WordPieceConfig: WordPieceTokenizer,
+    WhitespaceConfig: WhitespaceTokenizer,
+}
 
 
-def learn_tokenizer(
-    config: CharactersConfig | BytePairConfig | SentencePieceConfig | WhitespaceConfig | WordPieceConfig,
-    texts: Iterable[str],
-    nfc: bool = False,
-) -> Tokenizer:
+def learn_tokenizer(config: Table, texts: Iterable[str], nfc: bool = False) -> Tokenizer:
     """A tokenizer of the recipe's kind, learnt from texts; a warning suggests fewer pieces for little text.
 
     Args:
-        config: the recipe's table.
+        config: the recipe's table, one of `TOKENIZERS`.
         texts: the training texts, read once.
         nfc: for byte pairs, whether the texts are in NFC and the tokenizer brings its inputs into it. Characters and
             words between white space always do; pieces of sentencepiece and word pieces follow the recipe.
     """
-    if isinstance(config, CharactersConfig):
-        return CharacterTokenizer.learn(texts, config.minimum_count, config.maximum_size, lowercase=config.lowercase)
-    if isinstance(config, WhitespaceConfig):
-        return WhitespaceTokenizer.learn(texts, config.minimum_count, config.maximum_size)
+    arguments = config.model_dump(exclude={"kind", "dropout"})  # the keys of a table are those of `learn`
+    if isinstance(config, BytePairConfig):
+        arguments["nfc"] = nfc
+    learn = _TOKENIZERS[type(config)].learn
+    if isinstance(config, CharactersConfig | WhitespaceConfig):
+        return learn(texts, **arguments)
     words = 0
 
     def counted() -> Iterator[str]:
@@ -59,13 +66,7 @@ def learn_tokenizer(
             words += max(len(text.split()), len(text) // _WORD)
             yield text
 
-    tokenizer: Tokenizer
-    if isinstance(config, SentencePieceConfig):
-        tokenizer = SentencePieceTokenizer.learn(counted(), **config.model_dump(exclude={"kind"}))
-    elif isinstance(config, WordPieceConfig):
-        tokenizer = WordPieceTokenizer.learn(counted(), **config.model_dump(exclude={"kind"}))
-    else:
-        tokenizer = BytePairTokenizer.learn(counted(), config.size, config.minimum_frequency, config.lowercase, nfc)
+    tokenizer = learn(counted(), **arguments)
     suggested = max(300, words // _ENOUGH_WORDS // 100 * 100)
     if words < _FEW_WORDS * tokenizer.size and suggested < tokenizer.size:
         logger.warning(

@@ -24,7 +24,7 @@ from zoo.local_workers import cores
 from ..ragged import Rows, StoredRows
 
 
-class Plan(Sequence[tuple["Bucket", np.ndarray]]):
+class Plan:
     """The batches of an epoch: (bucket, numbers of its rows `(B,)`), each made when it is asked for.
 
     Args:
@@ -37,12 +37,7 @@ class Plan(Sequence[tuple["Bucket", np.ndarray]]):
     def __init__(self, buckets: list[Bucket], rows: list[np.ndarray], of_bucket: np.ndarray, begins: np.ndarray):
         self._buckets, self._rows, self._of_bucket, self._begins = buckets, rows, of_bucket, begins
 
-    def __len__(self) -> int:
-        return len(self._begins)
-
-    def __getitem__(self, number: Any) -> Any:
-        if isinstance(number, slice):
-            return [self[each] for each in range(*number.indices(len(self)))]
+    def __getitem__(self, number: int) -> tuple[Bucket, np.ndarray]:
         bucket, begin = self._buckets[self._of_bucket[number]], self._begins[number]
         return bucket, self._rows[self._of_bucket[number]][begin : begin + bucket.batch_size]
 

@@ -158,7 +158,7 @@ class TestPlan:
     @given(LENGTHS, st.integers(1, 4), st.integers(1, 9), st.none() | st.integers(1, 200), st.integers(0, 3))
     def test_an_epoch_holds_no_pair_twice_and_as_many_as_fill_batches(self, lengths, number, size, tokens, epoch):
         batches = Batches(of_lengths(lengths), size, number, batch_tokens=tokens)
-        plan = batches.plan(epoch)
+        plan = [*batches.plan(epoch)]
         rows = [row for _, batch in plan for row in batch]
         assert len(rows) == len(set(rows))
         assert len(plan) == batches.steps

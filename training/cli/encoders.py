@@ -88,6 +88,8 @@ def embed(
     A file of any length needs little memory. What is written appears when it is complete.
     """
     with user_errors():
+        from ..progress import progress_bar
+
         if out and index:
             raise ValueError("--out and --index were both given; give one of them")
         if out and out.suffix not in (".npy", ".jsonl"):
@@ -97,7 +99,8 @@ def embed(
         width = embedder.embed([]).shape[1]
         total = _count(file) if file and file.is_file() and (out or index) else None  # a pipe can be read only once
         more = at_once if out or index else lines.more  # a file is of use when it is complete
-        with _bar(total) as advance, _written(out, index, model, width) as write:
+        bar = contextlib.nullcontext(lambda done: None) if total is None else progress_bar("texts", total)
+        with bar as advance, _written(out, index, model, width) as write:
             for chunk in chunks(lines, LINES * batch_size, more):
                 write(chunk, embedder.embed(chunk, batch_size))
                 advance(len(chunk))
@@ -165,7 +168,9 @@ def fill(
     """Fill the masks of texts, such as [MASK]; print one text per line. With --top, tokens and their probabilities."""
     with user_errors(options={"num_candidates": "--top"}):
         lines = read_lines(texts, file)
-        filler = _with_candidates(load_as("fill", model), top)
+        filler = load_as("fill", model)
+        if top is not None and hasattr(filler, "num_candidates"):  # an export stays as it is
+            filler = filler.with_settings(num_candidates=top)
         number = 0
         for chunk in chunks(lines, LINES * batch_size, lines.more):
             for result in filler.fill(chunk, batch_size):
@@ -184,13 +189,6 @@ def fill(
                     typer.echo()
 
 
-def _with_candidates(filler, number: int | None):
-    """A filler that gives this many tokens for each mask; an export stays as it is."""
-    if number is None or not hasattr(filler, "num_candidates"):
-        return filler
-    return filler.with_settings(num_candidates=number)
-
-
 def _mask(filler) -> str:
     """How the mask is written: by a trial, since an export does not tell."""
     return next((mask for mask, result in zip(_MASKS, filler.fill(_MASKS), strict=True) if result.candidates), "mask")
@@ -199,18 +197,6 @@ def _mask(filler) -> str:
 def _count(file: pathlib.Path) -> int:
     with file.open("rb") as lines:
         return sum(1 for _ in lines)
-
-
-@contextlib.contextmanager
-def _bar(total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar of texts if their number is known; otherwise nothing."""
-    if total is None:
-        yield lambda done: None
-        return
-    from ..progress import progress_bar
-
-    with progress_bar("texts", total) as advance:
-        yield advance
 
 
 @contextlib.contextmanager

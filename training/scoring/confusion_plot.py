@@ -23,19 +23,6 @@ _LONGEST_LABEL = 32  # letters
 _ACROSS, _DOWN = "class given", "true class"
 
 
-def read_table(folder: pathlib.Path) -> dict[str, Any]:
-    """The scores of a run, or of the newest version of an exported model, with their table of confusions.
-
-    Raises:
-        FileNotFoundError: the folder has no scores.
-        ValueError: the scores cannot be read, or have no such table.
-    """
-    metrics, file = read_scores(folder)
-    if not metrics.get("confusion"):
-        raise ValueError(f"{file} has no table of confusions; only a scored classifier of one label per text has one")
-    return metrics
-
-
 def draw(metrics: dict[str, Any], name: str = "") -> Figure:
     """Draws the table of confusions: a row for each true class, a column for each class given.
 
@@ -101,7 +88,8 @@ def save(folder: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
         ValueError: the suffix is another one, there is no table of confusions, or no font has a character.
     """
     check_plot_file(path)
-    metrics = read_table(folder)
+    lacks = "table of confusions; only a scored classifier of one label per text has one"
+    metrics = read_scores(folder, "confusion", lacks)
     return write_figure(draw(metrics, str(metrics.get("name", folder.name))), path)
 
 

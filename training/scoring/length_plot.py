@@ -6,26 +6,13 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import plot_files
+from .plot_files import check_plot_file, read_scores, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _KINDS = {"bleu_published_style": "BLEU (lowercased, tokenised)", "bleu": "BLEU"}
 _LINES, _MARKERS = ("-", "--", "-.", ":"), "osD^vP"  # these distinguish the models in black and white
-
-
-def read_scores(folder: pathlib.Path) -> dict[str, Any]:
-    """The scores of a run, or of the newest version of an exported model.
-
-    Raises:
-        FileNotFoundError: the folder has no scores.
-        ValueError: the scores cannot be read, or have no BLEU by source length.
-    """
-    metrics, file = plot_files.read_scores(folder)
-    if not metrics.get("bleu_by_source_words"):
-        raise ValueError(f"{file} has no BLEU by source length; what was scored by exact match alone has none")
-    return metrics
 
 
 def draw(models: dict[str, dict[str, Any]], least: int = 10) -> Figure:
@@ -84,14 +71,15 @@ def save(folders: Sequence[pathlib.Path], path: pathlib.Path) -> pathlib.Path:
         FileNotFoundError: a folder has no scores.
         ValueError: the suffix is another one, there are no scores by source length, or they cannot be compared.
     """
-    plot_files.check_plot_file(path)
-    scores = [read_scores(folder) for folder in folders]
+    check_plot_file(path)
+    lacks = "BLEU by source length; what was scored by exact match alone has none"
+    scores = [read_scores(folder, "bleu_by_source_words", lacks) for folder in folders]
     names = [str(each.get("name", folder)) for each, folder in zip(scores, folders, strict=True)]
     # Models with the same name, such as two versions of one model, are labelled by their folders.
     labels = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
     if repeated := sorted({label for label in labels if labels.count(label) > 1}):
         raise ValueError(f"Give each model once. Received: {', '.join(repeated)} more than once")
-    return plot_files.write_figure(draw(dict(zip(labels, scores, strict=True))), path)
+    return write_figure(draw(dict(zip(labels, scores, strict=True))), path)
 
 
 def _common_counts(models: dict[str, dict[str, Any]]) -> dict[str, int]:

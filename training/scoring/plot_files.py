@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 _SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def read_scores(folder: pathlib.Path) -> tuple[dict[str, Any], pathlib.Path]:
-    """The scores of a run, or of the newest version of an exported model, and the file that holds them.
+def read_scores(folder: pathlib.Path, key: str, what: str) -> dict[str, Any]:
+    """The scores of a run, or of the newest version of an exported model.
+
+    Args:
+        folder: the folder of the run or the model.
+        key: the key of what is drawn.
+        what: what the scores lack without it, for the error.
 
     Raises:
         FileNotFoundError: the folder has no scores.
-        ValueError: the scores cannot be read, or are those of a model that was replaced.
+        ValueError: the scores cannot be read, are those of a model that was replaced, or lack the key.
     """
     from zoo.serving.layout import newest_version
 
@@ -30,7 +35,9 @@ def read_scores(folder: pathlib.Path) -> tuple[dict[str, Any], pathlib.Path]:
     metrics = checked_metrics(scored)
     if metrics.get("not_scored") == MODEL_CHANGED:
         raise ValueError(about_changed_model(scored))
-    return metrics, scored / METRICS_FILE
+    if not metrics.get(key):
+        raise ValueError(f"{scored / METRICS_FILE} has no {what}")
+    return metrics
 
 
 def check_plot_file(path: pathlib.Path) -> None:

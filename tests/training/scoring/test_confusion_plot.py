@@ -10,7 +10,7 @@ from matplotlib import font_manager
 from typer.testing import CliRunner
 from zoo_training.cli import app
 from zoo_training.run_files import saved_digest
-from zoo_training.scoring.confusion_plot import draw, read_table, save
+from zoo_training.scoring.confusion_plot import draw, save
 
 
 def metrics(labels, counts, name="mood"):
@@ -126,13 +126,6 @@ class TestDrawing:
 
 
 class TestFiles:
-    def test_runs_and_exported_models(self, run, tmp_path):
-        run("models/mood/2", {**FEW, "name": "old"}, exported=True)
-        run("models/mood/10", {**FEW, "name": "new"}, exported=True)
-        run("runs/mood", {**FEW, "name": "run"})
-        folders = ("runs/mood", "models/mood", "models/mood/2")
-        assert [read_table(tmp_path / folder)["name"] for folder in folders] == ["run", "new", "old"]
-
     @pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("SVG", b"<?xml"), ("pdf", b"%PDF")])
     def test_the_same_scores_give_the_same_file(self, run, tmp_path, suffix, start):
         folder = run("runs/mood", FEW)

@@ -9,7 +9,10 @@ import pytest
 from typer.testing import CliRunner
 from zoo_training.cli import app
 from zoo_training.scoring.bleu import scores
-from zoo_training.scoring.length_plot import draw, read_scores, save
+from zoo_training.scoring.length_plot import draw, save
+from zoo_training.scoring.plot_files import read_scores
+
+KEY = "bleu_by_source_words"
 
 
 def metrics(name="rnn", shift=0.0, published=True, **pairs):
@@ -21,7 +24,7 @@ def metrics(name="rnn", shift=0.0, published=True, **pairs):
         table[key] = {"pairs": pairs.get(key, count), "bleu": each}
         if published:
             table[key]["bleu_published_style"] = {kind: value + 1 for kind, value in each.items()}
-    return {"name": name, "bleu_by_source_words": table}
+    return {"name": name, KEY: table}
 
 
 @pytest.fixture
@@ -81,19 +84,19 @@ class TestReading:
         run("models/rnn/10", metrics("new"), exported=True)
         folder = run("runs/rnn", metrics("run"))
         parent = folder.parents[1]
-        found = [read_scores(path)["name"] for path in (folder, parent / "models/rnn", parent / "models/rnn/2")]
-        assert found == ["run", "new", "old"]
+        folders = (folder, parent / "models/rnn", parent / "models/rnn/2")
+        assert [read_scores(path, KEY, "it")["name"] for path in folders] == ["run", "new", "old"]
 
-    def test_scored_by_exact_match_alone(self, run):
+    def test_scored_by_exact_match_alone(self, run, tmp_path):
         with pytest.raises(
             ValueError, match=r"run/metrics\.json has no BLEU by source length; what was scored by exact"
         ):
-            read_scores(run("run", {"exact_match": 0.5, "total": 3, "split": "test"}))
+            save([run("run", {"exact_match": 0.5, "total": 3, "split": "test"})], tmp_path / "lengths.png")
 
     def test_what_the_scores_are_made_by(self, run):
         texts = ["one two three four five"] * 20
         run("run", {"name": "copy", **scores(texts, texts, texts, "en")})
-        axes, below = draw({"copy": read_scores(run("again", {**scores(texts, texts, texts, "en")}))}).axes
+        axes, below = draw({"copy": read_scores(run("again", {**scores(texts, texts, texts, "en")}), KEY, "it")}).axes
         assert axes.lines[0].get_xydata().tolist() == [[3, 100]]
         assert below.patches[0].get_height() == 20
 

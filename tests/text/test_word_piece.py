@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import processors
 
 from zoo.testing import TokenizerTests
-from zoo.text import END, START, UNKNOWN, WordPieceTokenizer, compiled_encoder, encode_corpus
+from zoo.text import END, START, UNKNOWN, WordPieceTokenizer, compiled_encoder
 from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
 from zoo.text.word_piece import BERT_PIECES, read_vocabulary, special_pieces_first
 from zoo.text.word_piece_graph import BertNormalizer, cut_into_words
@@ -473,7 +473,7 @@ def test_sentences_of_corpora(size, lowercase):
     texts = [*corpora()[::6], *corpora()[1::6]]
     tokenizer = WordPieceTokenizer.learn(texts[: len(texts) // 2], size, lowercase=lowercase, limit_alphabet=200)
     library = library_of(tokenizer)
-    values, lengths = encode_corpus(tokenizer, texts)
+    values, lengths = compiled_encoder(tokenizer)(texts)
     theirs = [encoding.ids for encoding in library.encode_batch(texts)]
     assert [row.tolist() for row in np.split(values, np.cumsum(lengths)[:-1])] == theirs
     assert (values == UNKNOWN).any()

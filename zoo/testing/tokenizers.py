@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from zoo.text import END, PADDING, START, UNKNOWN, Tokenizer, compiled_encoder, encode_corpus
+from zoo.text import END, PADDING, START, UNKNOWN, Tokenizer, compiled_encoder
 from zoo.text.tokenizer import FIRST, tokenizer_from_config, tokenizer_to_config
 
 _REPLACEMENT = "\ufffd".encode()
@@ -179,21 +179,22 @@ class TokenizerTests:
         assert all(piece.decode() for piece in pieces[1:])
 
     def test_a_corpus_is_encoded_by_one_graph(self):
-        """`encode_corpus` gives the ids of `tokenize`, traced once."""
-        texts, calls, done = [*self.texts, *self.texts[::-1], ""], [], []
+        """`compiled_encoder` gives the ids of `tokenize`, traced once for batches of any size."""
+        texts, calls = [*self.texts, *self.texts[::-1], ""], []
         wanted = [row[row != PADDING].tolist() for row in self.tokenizer.tokenize(texts).numpy()]
         split = self.tokenizer._split
         self.tokenizer._split = lambda strings: calls.append(strings) or split(strings)  # type: ignore[method-assign]
         try:
-            ids, lengths = encode_corpus(self.tokenizer, iter(texts), True, done.append, batch_size=2)
+            encoder = compiled_encoder(self.tokenizer, add_end=True)
+            batches = [encoder(texts[begin : begin + 2]) for begin in range(0, len(texts), 2)]
         finally:
             del self.tokenizer._split
+        ids, lengths = map(np.concatenate, zip(*batches, strict=True))
         assert ids.dtype == np.int32
         rows = np.split(ids, np.cumsum(lengths)[:-1])
         assert [row.tolist() for row in rows] == [[*row, END] for row in wanted]
-        assert sum(done) == len(texts) and max(done) == 2
         assert len(calls) == 1 and not hasattr(calls[0], "numpy")  # traced once, never run
-        assert [each.size for each in encode_corpus(self.tokenizer, [])] == [0, 0]
+        assert [each.size for each in encoder([])] == [0, 0]
 
     def test_the_config_survives_json(self):
         """A tokenizer of the configuration gives the same ids."""

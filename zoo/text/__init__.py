@@ -6,7 +6,7 @@ from zoo.text.characters import CharacterTokenizer
 from zoo.text.marian import MarianTokenizer
 from zoo.text.normalization import Composition
 from zoo.text.sentence_piece import SentencePieceTokenizer
-from zoo.text.tokenizer import END, PADDING, START, UNKNOWN, Tokenizer, compiled_encoder, encode_corpus, previous
+from zoo.text.tokenizer import END, PADDING, START, UNKNOWN, Tokenizer, compiled_encoder, previous
 from zoo.text.whitespace import WhitespaceTokenizer
 from zoo.text.word_piece import WordPieceTokenizer
 
@@ -25,6 +25,5 @@ __all__ = [
     "WhitespaceTokenizer",
     "WordPieceTokenizer",
     "compiled_encoder",
-    "encode_corpus",
     "previous",
 ]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -331,35 +330,6 @@ def compiled_encoder(
         return values.numpy(), lengths.numpy()
 
     return encoder
-
-
-def encode_corpus(
-    tokenizer: Tokenizer,
-    texts: Iterable[str],
-    add_end: bool = False,
-    advance: Callable[[int], None] = lambda number: None,
-    batch_size: int = 1024,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of many texts, without padding.
-
-    Args:
-        tokenizer: the tokenizer.
-        texts: any number of strings, read once.
-        add_end: whether the end id follows each text.
-        advance: called with the number of texts just encoded, for a progress bar.
-        batch_size: texts encoded at once.
-
-    Returns:
-        The ids of all texts one after another, int32 `(N,)`, and the number of ids of each text, int64 `(B,)`.
-    """
-    encoder, rest = compiled_encoder(tokenizer, add_end), iter(texts)
-    values, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
-    while batch := list(itertools.islice(rest, batch_size)):
-        batch_values, batch_lengths = encoder(batch)
-        values.append(batch_values)
-        lengths.append(batch_lengths)
-        advance(len(batch))
-    return np.concatenate(values), np.concatenate(lengths)
 
 
 def whole_number(name: str, value: Any) -> int:

@@ -245,41 +245,28 @@ _RECASED = 10  # if a script has letter case, one text in ten is in another case
 def format_date(
     day: datetime.date,
     locale: str,
-    pattern: str | None = None,
-    digits: str | None = None,
+    pattern: str,
+    digits: str,
     casing: Casing | None = None,
 ) -> str:
-    """A day of the Gregorian calendar as people of a locale write it, in a form with one reading only.
+    """A day of the Gregorian calendar as people of a locale write it.
 
     Args:
-        day: a day from the year 1000 on.
+        day: a day from the year 1000 on, so that its year has four digits.
         locale: a CLDR identifier, such as 'hi' or 'pt_BR'.
-        pattern: one of `date_locale(locale).patterns_for(day, digits)`, in CLDR syntax; by default the most formal.
-        digits: one of `date_locale(locale).numbering_systems`; by default the first.
+        pattern: a pattern in CLDR syntax. Those of `date_locale(locale).patterns_for(day, digits)` have one reading.
+        digits: one of `date_locale(locale).numbering_systems`.
         casing: 'lower', 'upper' or 'title', in a script that has letter case; by default as the CLDR has it.
 
     Raises:
-        ValueError: the locale is unknown or does not use the pattern, digits or casing, the day has two readings in
-            the pattern, or the year is below 1000.
+        ValueError: the locale is unknown.
 
     Example:
-        >>> format_date(datetime.date(2026, 11, 21), "fr")
-        'samedi 21 novembre 2026'
         >>> format_date(datetime.date(2026, 11, 21), "hi", pattern="d MMMM y", digits="deva")
         '२१ नवंबर २०२६'
     """
-    if day.year < 1000:
-        raise ValueError(f"`day` must have a year of four digits, from 1000 on. Received: day={day.isoformat()}")
-    known = date_locale(locale)
-    digits = _one_of("digits", digits, known.numbering_systems, f"a numbering system of {locale!r}")
-    patterns = known.patterns_for(day, digits)
-    what = f"a pattern of {locale!r} in {digits!r} digits in which {day.isoformat()} has one reading"
-    pattern = _one_of("pattern", pattern, patterns, what)
     text = "".join([part if isinstance(part, str) else part(day) for part in _parts(locale, pattern, digits)])
-    if casing is None:
-        return text
-    casing = _one_of("casing", casing, _casings(locale), f"a casing of {locale!r}")
-    return recase(text, casing, locale.partition("_")[0])
+    return text if casing is None else recase(text, casing, locale.partition("_")[0])
 
 
 @cache
@@ -304,18 +291,6 @@ def _field_writer(field: Field, names: tuple[str, ...] | None, digits: str) -> C
     return lambda day: names[0]  # the era
 
 
-def _one_of(name: str, value: str | None, choices: tuple[str, ...], what: str) -> Any:
-    """The value, or the first choice for None."""
-    if value is not None and value not in choices:
-        there_is = ", ".join(map(repr, choices)) or "none"
-        raise ValueError(f"`{name}` must be {what}; there is {there_is}. Received: {name}={value!r}")
-    return choices[0] if value is None else value
-
-
-def _casings(locale: str) -> tuple[str, ...]:
-    return CASINGS if date_locale(locale).script in CASED_SCRIPTS else ()
-
-
 def draw_form(
     day: datetime.date, locale: str, for_digits: int, for_pattern: int, for_casing: int
 ) -> tuple[str, str, Casing | None]:
@@ -323,7 +298,12 @@ def draw_form(
     default, *others = date_locale(locale).numbering_systems
     digits = _one_in(_OTHER_DIGITS, others, for_digits) or default
     patterns = date_locale(locale).patterns_for(day, digits)
-    return patterns[for_pattern % len(patterns)], digits, _one_in(_RECASED, _casings(locale), for_casing)
+    return patterns[for_pattern % len(patterns)], digits, draw_casing(locale, for_casing)
+
+
+def draw_casing(locale: str, random_number: int) -> Casing | None:
+    """A letter case for one text in ten; None for the CLDR's, and in a script without letter case."""
+    return _one_in(_RECASED, CASINGS if date_locale(locale).script in CASED_SCRIPTS else (), random_number)
 
 
 def _one_in(often: int, choices: tuple[str, ...] | list[str], random_number: int) -> Any:

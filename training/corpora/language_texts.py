@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from .corpus import SPLITS, CorpusError
-from .date_formats import CASED_SCRIPTS, CASINGS, as_typed, date_locale, format_date, recase
+from .date_formats import CASED_SCRIPTS, CASINGS, as_typed, date_locale, draw_casing, format_date, recase
 from .declarations import RunningText, running_texts
 from .keywords import keywords
 from .language_strings import LanguageStrings, language_strings
 
 _SHARES = (0.75, 0.1, 0.15)  # of the items, by split
 _FEWEST_NAMES = 4  # of a language in a split, as many as the longest list has
-_RECASED = 10  # if a script has letter case, one text in ten is in another case than the CLDR's
 _OTHER_DIGITS = 4  # if a language has several kinds of digits, one number in four is in another kind than the default
 _NUMBERS = range(1, 100)
 _EMOJI = "emoji"  # how keys of keywords begin
@@ -284,9 +283,8 @@ class Writer:
         if text is None:
             kind, text = "list", self._list(draws[:-2])
 
-        casing, its_turn = divmod(for_casing, _RECASED)
-        if its_turn == 0 and date_locale(self.code).script in CASED_SCRIPTS:
-            text = recase(text, CASINGS[casing % len(CASINGS)], self.code.partition("_")[0])
+        if casing := draw_casing(self.code, for_casing):
+            text = recase(text, casing, self.code.partition("_")[0])
         return text, kind
 
     def _piece(self, kind: str, turn: int | None, draws: Sequence[int]) -> str | None:

@@ -124,7 +124,7 @@ class HeldOutFiles(KeptCorpus):
         files = self.train if isinstance(self.train, tuple) else [self.train]
         hashes = hashes_if_large([*map(expanded, files)])
         options = self.model_dump(mode="json", exclude={"train", "validation", "test", "weight", "epochs", "teacher"})
-        return hashes and key_of(hashes, options, sorted(self._counts))
+        return None if hashes is None else key_of(hashes, options, sorted(self._counts))
 
 
 class LargeClusters(CorpusError):

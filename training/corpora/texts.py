@@ -242,7 +242,7 @@ class FileTexts(TextCorpus):
         """The hash of the files that a split is read from, and of the shares that are held out of them."""
         hashes = hashes_if_large(self._all_files(split if split in self._given else "train"))
         shares = None if split in self._given and split != "train" else [split, self._shares]
-        return hashes and key_of(hashes, shares)
+        return None if hashes is None else key_of(hashes, shares)
 
     def _all_files(self, split: str) -> list[Path]:
         paths = map(expanded, getattr(self, split))

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from command_line import run
+from zoo_training import ragged
 from zoo_training.schema.recipe import read_recipe
 
 # Words and a digit -> the same backwards, in capitals. To be right on a word not seen before takes attention that
@@ -72,6 +73,15 @@ def without_export(monkeypatch):
 
     monkeypatch.setattr("zoo_training.run.export", export)
     monkeypatch.setattr("zoo_training.run.serving_metrics", lambda *_: {})
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A memory so small that nearly every corpus goes to files."""
+    monkeypatch.setattr(ragged, "IN_MEMORY", 300)
+    monkeypatch.setattr(ragged, "_AT_ONCE", 7)
+    monkeypatch.setattr(ragged, "_BUFFER", 64)
+    monkeypatch.setattr(ragged, "_USUAL", 10)
 
 
 @pytest.fixture(scope="session")

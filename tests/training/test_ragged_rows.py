@@ -17,15 +17,6 @@ from zoo_training.ragged import (
 from zoo_training.storage import Storage
 
 
-@pytest.fixture
-def small(monkeypatch):
-    """A memory so small that nearly all texts go to files."""
-    monkeypatch.setattr(ragged, "IN_MEMORY", 300)
-    monkeypatch.setattr(ragged, "_AT_ONCE", 7)
-    monkeypatch.setattr(ragged, "_BUFFER", 64)
-    monkeypatch.setattr(ragged, "_USUAL", 10)
-
-
 class TestTexts:
     def test_texts_in_a_file_are_a_sequence_as_a_list_is(self, small, tmp_path):
         texts = [f"{word} {number}" for number in range(30) for word in ("ab", "cde", "fé", "日本", "g", "hij")] + [""]

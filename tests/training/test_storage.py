@@ -22,15 +22,6 @@ WORDS = ["ab", "cde", "fé", "日本", "g", "hij"]
 
 
 @pytest.fixture
-def small(monkeypatch):
-    """A memory so small that nearly every corpus goes to files."""
-    monkeypatch.setattr(ragged, "IN_MEMORY", 300)
-    monkeypatch.setattr(ragged, "_AT_ONCE", 7)
-    monkeypatch.setattr(ragged, "_BUFFER", 64)
-    monkeypatch.setattr(ragged, "_USUAL", 10)
-
-
-@pytest.fixture
 def table(tmp_path):
     """Ninety lines of pairs with a class. Many share a text; three have no usable text."""
     random = np.random.default_rng(0)

@@ -25,6 +25,8 @@ RECIPE_FILE = "recipe.json"
 METRICS_FILE = "metrics.json"
 HISTORY_FILE = "history.csv"
 CHECKPOINT_FILE = "checkpoint.npz"
+BEST_FILE = "best.weights.h5"
+LOGS_FOLDER = "tensorboard"
 CARD_FILE = "README.md"
 MODEL_CHANGED = "model_changed"  # as `not_scored` in metrics
 _SAVED_IN = (TRANSLATOR_FOLDER, GENERATOR_FOLDER, CLASSIFIER_FOLDER, FILLER_FOLDER)
@@ -136,8 +138,9 @@ def check_replaceable(folder: pathlib.Path, name: str, recipe: str, restart: boo
         ValueError: there are such files.
     """
     is_own = (folder / RECIPE_FILE).resolve() == pathlib.Path(recipe).resolve()
-    for file in (folder / METRICS_FILE, *([] if is_own else [folder / RECIPE_FILE])):
-        if file.is_file() and not (folder / HISTORY_FILE).is_file():
+    replaced = (METRICS_FILE, CHECKPOINT_FILE, BEST_FILE, LOGS_FOLDER, *([] if is_own else [RECIPE_FILE]))
+    for file in (folder / each for each in replaced):
+        if file.exists() and not (folder / HISTORY_FILE).is_file():
             raise ValueError(
                 f"{file} would be replaced, and is not of a run, which has {HISTORY_FILE}; move it away, or choose "
                 "another folder with --out"

@@ -17,7 +17,7 @@ from zoo.distribution import Workers
 from zoo.tasks.task import SavedTask
 
 from ..progress import say
-from ..run_files import CHECKPOINT_FILE
+from ..run_files import BEST_FILE, CHECKPOINT_FILE, HISTORY_FILE, LOGS_FOLDER
 from ..schema.recipe import RecipeError, blamed_on
 from ..schema.recipe_tables import Recipe
 from .callbacks import Divergence, TrainingProgress, Validation, WeightAverage
@@ -171,7 +171,7 @@ def _fitted(
     model.optimizer.build(model.trainable_variables)  # otherwise built in the first step, which is then traced twice
 
     # What happens at the end of an epoch, and the state of the last one, if there is one.
-    best, logs_folder = folder / "best.weights.h5", folder / "tensorboard"
+    best, logs_folder = folder / BEST_FILE, folder / LOGS_FOLDER
     average = WeightAverage(config)
     batches = workers.shard(_with_rows_for(prepared.validation, workers.count))
     validation = Validation(config, batches, prepared.measure_bleu, average, best, workers)
@@ -184,6 +184,7 @@ def _fitted(
     elif workers.is_chief:  # what an earlier training left
         best.unlink(missing_ok=True)
         shutil.rmtree(logs_folder, ignore_errors=True)  # TensorBoard would join the curves of both
+        (folder / HISTORY_FILE).touch()  # what is written before the end of the first epoch is of a run, too
     workers.distribute(model)
 
     if checkpoint.epoch < config.epochs and not checkpoint.finished:

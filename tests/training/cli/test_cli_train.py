@@ -276,7 +276,9 @@ class TestWhatAFolderHolds:
     def train(self, folder, *options, recipe="backwards.toml"):
         return ("train", recipe, "--out", folder, *options)
 
-    @pytest.mark.parametrize("name", ["recipe.json", "metrics.json"])
+    @pytest.mark.parametrize(
+        "name", ["recipe.json", "metrics.json", "checkpoint.npz", "best.weights.h5", "tensorboard"]
+    )
     @pytest.mark.parametrize("options", [(), ("--restart",)])
     def test_a_file_that_no_run_wrote(self, folder, name, options):
         self.fill(folder, **{name: "{}"})

@@ -268,7 +268,7 @@ class TestTrouble:
 
     def test_a_training_without_one_finite_validation_says_so_and_takes_nothing_older(self, tmp_path, monkeypatch):
         def diverge(model, *arguments, **options):
-            assert list(tmp_path.iterdir()) == [], "an earlier run's"
+            assert [path.name for path in tmp_path.iterdir()] == ["history.csv"], "an earlier run's, or none"
             (tmp_path / "checkpoint.npz").touch()
 
         (tmp_path / "best.weights.h5").touch()
@@ -277,7 +277,8 @@ class TestTrouble:
         told = "^training: it diverged, no epoch ended with a finite validation loss; lower learning_rate$"
         with pytest.raises(RecipeError, match=told):
             fit(tiny(), TRAIN, CHECK, tmp_path)
-        assert list(tmp_path.iterdir()) == [], "the next try, with another recipe, would be refused"
+        left = [path.name for path in tmp_path.iterdir()]
+        assert left == ["history.csv"], "the next try, with another recipe, would be refused"
 
 
 def numbers(amount, seed, taken=()):

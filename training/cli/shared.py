@@ -35,8 +35,22 @@ class _Flags:
         return found
 
 
+_PATHS = ("FILE", "FOLDER", "INDEX", "INPUT", "MODEL", "OUTPUT", "RECIPE", "RUN")  # what the help calls them
+
+
 class _Command(_Flags, TyperCommand):
-    """Any command of the zoo."""
+    """Any command of the zoo. It refuses an empty path, which would mean the working directory."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer's, but a path must not be empty, as that of a variable that is not set is."""
+        given, _, _ = self.make_parser(ctx).parse_args([*args])  # as typed: a `Path` of "" would be that of "."
+        with user_errors():
+            for each in self.get_params(ctx):
+                value = given.get(each.name)
+                if each.metavar in _PATHS and "" in (value if isinstance(value, list | tuple) else [value]):
+                    name = each.opts[0] if each.param_type_name == "option" else each.metavar
+                    raise ValueError(f"{name} must be a path that is not empty; . is the working directory")
+        return super().parse_args(ctx, args)
 
 
 class _Group(_Flags, TyperGroup):

@@ -85,6 +85,13 @@ class TestMistakes:
             (["export", ".", "--shortlist-size", "0"], "--shortlist-size is for a --shortlist"),
             (["export", ".", "--shortlist", "x", "--to-huggingface", "y"], "--shortlist is for a SavedModel"),
             (["translate", ".", "a"], ". holds no saved model of the zoo, no SavedModel and no checkpoint."),
+            (["train", "dates", "--out", ""], "--out must be a path that is not empty; . is the working directory"),
+            (["list", "--models="], "--models must be a path that is not empty"),
+            (["export", "nowhere", "--to", ""], "--to must be a path that is not empty"),
+            (["evaluate", "nowhere", "--recipe", ""], "--recipe must be a path that is not empty"),
+            (["translate", "nowhere", "-f", ""], "--file must be a path that is not empty"),
+            (["serve", "nowhere", ""], "MODEL must be a path that is not empty"),
+            (["batch", "nowhere", "", "out"], "INPUT must be a path that is not empty"),
         ],
     )
     def test_of_names(self, tmp_path, monkeypatch, arguments, told):

@@ -208,6 +208,7 @@ def test_a_model_without_attention_shows_none():
     [
         ("cab", "must be a list of pairs of strings. Received: 'cab'"),
         (None, "must be a list of pairs of strings. Received: None"),
+        ({("a", "b"): 1}, r"must be a list of pairs of strings. Received: \{\('a', 'b'\): 1\}"),
         (["cab"], "must hold pairs of strings. Received: 'cab' at position 0"),
         ([("a", "b"), ("a", 3)], r"must hold pairs of strings. Received: \('a', 3\) at position 1"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import numbers
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, AnyStr, TypeVar
 
 import numpy as np
@@ -18,6 +18,8 @@ _FIRST_TOKENS = 8  # of the first piece of a growing text
 
 # Lists of texts.
 
+_NO_LISTS = (str, bytes, Mapping, Set)  # what can be iterated over, but has no texts, or no order of them
+
 
 def check_texts(texts: Sequence[str]) -> list[str]:
     """The texts as a list.
@@ -25,7 +27,7 @@ def check_texts(texts: Sequence[str]) -> list[str]:
     Raises:
         ValueError: they are not a list of strings.
     """
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
+    if isinstance(texts, _NO_LISTS) or not isinstance(texts, Iterable):
         raise ValueError(
             f"`texts` must be a list of strings; for one text, give a list of one. Received: {reprlib.repr(texts)}"
         )
@@ -42,7 +44,7 @@ def check_pairs(texts: Sequence[Text]) -> list[tuple[str, str]]:
     Raises:
         ValueError: they are not a list of pairs of strings.
     """
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
+    if isinstance(texts, _NO_LISTS) or not isinstance(texts, Iterable):
         raise ValueError(f"`texts` must be a list of pairs of strings. Received: {reprlib.repr(texts)}")
     pairs: list[Any] = [tuple(pair) if isinstance(pair, tuple | list) else pair for pair in texts]
     for position, pair in enumerate(pairs):

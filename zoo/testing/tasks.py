@@ -110,10 +110,13 @@ class TaskTests:
                 self._check(call(self.task, texts), expected, name)
 
     def test_what_is_no_list_of_strings_is_refused(self):
-        """One text that is not in a list, bytes, numbers: each with a message that says what is wrong."""
+        """One text that is not in a list, bytes, a dict, numbers: each with a message that says what is wrong."""
         for texts, message in (
             ("cab", "must be a list of strings"),
             (None, "must be a list of strings"),
+            (b"cab", "must be a list of strings"),
+            ({"cab": 1}, "must be a list of strings"),
+            ({"cab"}, "must be a list of strings"),
             ([b"a"], "must hold strings. Received: b'a' at position 0"),
             (["a", 3], "must hold strings. Received: 3 at position 1"),
         ):

@@ -22,6 +22,11 @@ PACKED = {
 """How a packed file begins, and what an error says of it."""
 
 
+def without_mark(line: bytes) -> bytes:
+    """A line of UTF-8 without a byte order mark: editors begin files with one, and `cat` puts it in the middle."""
+    return line.removeprefix(codecs.BOM_UTF8)
+
+
 def refuse_other(name: str, beginning: bytes) -> None:
     """Checks that a file does not begin as a packed one does, or as one in UTF-16 or UTF-32.
 

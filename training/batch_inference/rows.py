@@ -6,7 +6,6 @@ rows; for each window it writes one part, see `parts`.
 
 from __future__ import annotations
 
-import codecs
 import dataclasses
 import json
 import re
@@ -15,6 +14,7 @@ from typing import Any
 
 from zoo.tasks.results import Failure
 
+from ..file_encoding import without_mark
 from .filesystem import open_file
 
 _WINDOW = 4096  # rows
@@ -131,12 +131,12 @@ def _records(chunk: Chunk, layout: Layout) -> Iterator[tuple[int, Record | None,
 
 
 def lines_between(path: str, begin: int, end: int) -> Iterator[bytes]:
-    """The lines that begin at these bytes of a file; the first of the file without a byte order mark."""
+    """The lines that begin at these bytes of a file, without byte order marks."""
     with open_file(path) as file:
         file.seek(max(begin - 1, 0))
         position = begin + (len(file.readline()) - 1 if begin else 0)  # a line that began before is another chunk's
         while position < end and (line := file.readline()):
-            yield line.removeprefix(codecs.BOM_UTF8) if position == 0 else line
+            yield without_mark(line)
             position += len(line)
 
 

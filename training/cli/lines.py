@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import collections
 import pathlib
 import select
@@ -15,7 +14,7 @@ import typer
 from zoo.local_workers import cores
 
 from ..answering import More, at_once
-from ..file_encoding import refuse_other
+from ..file_encoding import refuse_other, without_mark
 from ..start_tensorflow import import_tensorflow
 from .printing import shortened
 
@@ -120,7 +119,7 @@ def _name(stream: BinaryIO) -> str:
 
 
 def _decoded(name: str, lines: Iterable[bytes]) -> Iterator[str]:
-    """Lines without a byte order mark; broken UTF-8 becomes U+FFFD, with one warning.
+    """Lines without byte order marks; broken UTF-8 becomes U+FFFD, with one warning.
 
     UTF-16 and a packed file are errors.
     """
@@ -128,7 +127,7 @@ def _decoded(name: str, lines: Iterable[bytes]) -> Iterator[str]:
     for number, line in enumerate(lines):
         if number == 0:
             refuse_other(name, line)
-            line = line.removeprefix(codecs.BOM_UTF8)
+        line = without_mark(line)
         try:
             text = line.decode()
         except UnicodeDecodeError:

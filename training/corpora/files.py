@@ -17,7 +17,7 @@ from pathlib import Path
 
 from zoo.atomic import write_whole
 
-from ..file_encoding import MARKS, PACKED
+from ..file_encoding import MARKS, PACKED, without_mark
 from .corpus import CorpusError, expanded
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ _TIMEOUT = 30  # seconds without a byte
 def lines_of(path: Path, ends: bool = False) -> Iterator[str]:
     r"""The lines of a file of any size, read one at a time.
 
-    A line ends at `\n` or `\r\n` and nowhere else.
+    A line ends at `\n` or `\r\n` and nowhere else. It has no byte order mark, see `file_encoding.without_mark`.
 
     Args:
         path: the file, in UTF-8, gzipped if its name ends in `.gz`.
@@ -97,15 +97,16 @@ def _about_name(name: str) -> str:
 
 def _decoded(line: bytes, place: str, offset: int) -> str:
     # Not str.splitlines, nor a file in text mode: U+2028, U+0085 or a lone carriage return do not end a line.
+    text = without_mark(line)
     try:
-        text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
+        return text.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
+        offset += len(line) - len(text) + error.start
         raise CorpusError(
-            f"{place}: not UTF-8: byte 0x{line[error.start]:02x} at offset {offset + error.start} of the text; "
+            f"{place}: not UTF-8: byte 0x{text[error.start]:02x} at offset {offset} of the text; "
             "convert the file, for example with iconv -t UTF-8 -f ITS-ENCODING, such as CP1252 for Windows in Western "
             "Europe."
         ) from None
-    return text if offset else text.removeprefix("\ufeff")  # a byte order mark, which some editors write
 
 
 @dataclasses.dataclass(frozen=True)

@@ -179,6 +179,21 @@ def test_a_corpus_in_files_has_the_same_rows_in_each_split(table, small, tmp_pat
         monkeypatch.setattr(ragged, "IN_MEMORY", 300)
 
 
+def test_what_is_warned_of_a_table_is_repeated_from_the_cache(tmp_path, small, caplog, monkeypatch):
+    file = tmp_path / "t.tsv"
+    file.write_text("text\tlabel\n" + "".join(f"a text {n}\t{'Yes' if n % 2 else 'yes'}\n" for n in range(40)))
+    told = []
+    for _ in range(2):
+        corpus = FileLabels(train=file)
+        corpus.storage.cache = tmp_path / "cache"
+        corpus.read("train")
+        told.append([*caplog.messages])
+        caplog.clear()
+        monkeypatch.setattr(FileLabels, "_rows", lambda *_: pytest.fail("the cache was not used"))
+    assert [" look like the names of columns" in each for each in told[0]] == [True, False]
+    assert told[0] == told[1]
+
+
 def test_another_content_or_option_is_another_key(table, small):
     keys = [corpus.read("train").key for corpus in corpora(table)]
     other = table.with_name("other.tsv")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -106,9 +107,11 @@ class HeldOutFiles(KeptCorpus):
         """
         key = self._key()
         if entry := self.storage.find("texts", key):
+            for message in entry.info.pop("warnings", ()):
+                logger.warning("%s", message)
             whole = self._restored(entry)
             return dataclasses.replace(whole, key=key, **entry.info), entry.array("splits")
-        with self.storage.writing("texts", key) as entry:
+        with self.storage.writing("texts", key) as entry, _warnings() as told:
             whole = self._gather(self._rows(self.train), entry, training=True)
             if not len(whole):
                 raise self._nothing_usable("train", whole.dropped)
@@ -116,7 +119,7 @@ class HeldOutFiles(KeptCorpus):
             if entry.is_used:
                 whole = dataclasses.replace(whole, key=key)
                 entry.save("splits", splits)
-                entry.info["dropped"] = whole.dropped
+                entry.info |= {"dropped": whole.dropped, "warnings": told}
         return whole, splits
 
     def _key(self) -> str | None:
@@ -125,6 +128,30 @@ class HeldOutFiles(KeptCorpus):
         hashes = hashes_if_large([*map(expanded, files)])
         options = self.model_dump(mode="json", exclude={"train", "validation", "test", "weight", "epochs", "teacher"})
         return None if hashes is None else key_of(hashes, options, sorted(self._counts))
+
+
+class _Told(logging.Handler):
+    """Keeps the messages of warnings, which are shown as if it were not there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+        if logging.lastResort and not logging.getLogger().handlers:  # which shows what has no handler
+            logging.lastResort.handle(record)
+
+
+@contextlib.contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """What this package warns of in the block, such as of a table that it reads."""
+    told, package = _Told(), logging.getLogger(__package__)
+    package.addHandler(told)
+    try:
+        yield told.messages
+    finally:
+        package.removeHandler(told)
 
 
 class LargeClusters(CorpusError):

@@ -138,7 +138,8 @@ class Storage:
 
     def remove_others(self, kind: str, place: Path) -> None:
         """Removes the entries of a kind but one: those of other texts and options would only fill the disk."""
-        for other in self.cache.glob(f"{kind}-*") if self.cache is not None and self.keeps else ():
+        entries = f"{kind}-{'[0-9a-f]' * 16}"
+        for other in self.cache.glob(entries) if self.cache is not None and self.keeps else ():
             if other != place:
                 shutil.rmtree(other, ignore_errors=True)
 

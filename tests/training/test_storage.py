@@ -118,6 +118,13 @@ class TestCache:
         self.written(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == ["ids-" + "a" * 16]
 
+    def test_entries_of_other_texts_are_removed_and_nothing_else(self, tmp_path):
+        """Such as what a user keeps in a folder `cache`, where `--out` is a project."""
+        for name in ("ids-" + "b" * 16, "ids-of-mine", "texts-" + "b" * 16):
+            (tmp_path / name).mkdir()
+        self.written(tmp_path)
+        assert sorted(path.name[:7] for path in tmp_path.iterdir()) == ["ids-aaa", "ids-of-", "texts-b"]
+
     def test_without_a_key_or_a_cache_nothing_is_left_at_the_end(self, tmp_path):
         code = (
             "import sys, pathlib, numpy as np\n"

@@ -28,6 +28,7 @@ class FunctionalModel(keras.Model):
 
     For a copy, write `type(model).from_config(model.get_config())`. `keras.models.clone_model` does not call
     `get_config` of a functional model, so its result is a plain Keras model without the methods of the zoo's class.
+    That of a `MaskedLanguageModel` has two embeddings, one for the encoder and one for the logits.
 
     Args:
         inputs: the input of the graph, or a dict of inputs by name.

@@ -95,8 +95,9 @@ def train(
                 raise ValueError(f"{given!a} is not UTF-8, which the files of a run are in; rename it") from None
         for option, place in (("--out", folder), ("--models", models / name)):
             for part in (place, *place.parents):
-                if part.is_file():
-                    raise ValueError(f"{option}: {part} is a file, and must be a folder")
+                if part.is_file() or (part.is_symlink() and not part.exists()):
+                    what = "a file" if part.is_file() else "a link to nothing"
+                    raise ValueError(f"{option}: {part} is {what}, and must be a folder")
         if (models / name).resolve() == folder.resolve():
             raise ValueError(f"{folder} is the folder of the run; the export needs another one: give --models or --out")
         if cluster is None or cluster.index == 0:  # the chief alone writes there

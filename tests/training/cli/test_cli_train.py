@@ -184,6 +184,10 @@ class TestMistakes:
         ):
             told = refuses("train", "mine.toml", option, place)
             assert told == f"{option}: {part} is a file, and must be a folder"
+        for name, target in (("link", "nothing"), ("loop", "loop")):
+            (tmp_path / name).symlink_to(target)
+            told = refuses("train", "mine.toml", "--out", f"{name}/run")
+            assert told == f"--out: {name} is a link to nothing, and must be a folder"
         for options in (["--models", "runs"], ["--out", "elsewhere/../saved_models/mine"]):
             told = refuses("train", "mine.toml", *options)
             assert told.endswith("/mine is the folder of the run; the export needs another one: give --models or --out")

@@ -16,7 +16,7 @@ from zoo.text.tokenizer import tokenizer_to_config
 
 from .progress import say
 from .run import Run, default_split, finish, new_metrics
-from .run_files import METRICS_FILE, RECIPE_FILE, locked, read_metrics
+from .run_files import CHECKPOINT_FILE, HISTORY_FILE, METRICS_FILE, locked, read_metrics
 from .scoring.seen_texts import about_seen_texts
 
 _ENSEMBLE = "ensemble"  # in metrics: the folders of the runs
@@ -66,11 +66,11 @@ def join(
 
 
 def _check_place(folder: pathlib.Path) -> None:
-    """Refuses a folder with a run that is no ensemble, since it would be replaced."""
-    if any((folder / file).exists() for file in (METRICS_FILE, RECIPE_FILE)):
-        known = read_metrics(folder) if (folder / METRICS_FILE).is_file() else {}
-        if _ENSEMBLE not in known:
-            raise ValueError(f"{folder} holds a run that is no ensemble; choose another folder with --out")
+    """Refuses a folder with a run that is no ensemble, finished or not, since it would be replaced."""
+    is_trained = any((folder / file).exists() for file in (CHECKPOINT_FILE, HISTORY_FILE))
+    # An ensemble that could not be saved has left its recipe alone.
+    if is_trained or ((folder / METRICS_FILE).is_file() and _ENSEMBLE not in read_metrics(folder)):
+        raise ValueError(f"{folder} holds a run that is no ensemble; choose another folder with --out")
 
 
 def _together(folders: Sequence[pathlib.Path], tasks: Sequence[Any]) -> Translator:

@@ -28,9 +28,12 @@ def other(trained):
 def test_the_result_is_a_run_of_its_own(trained, other, without_export, monkeypatch):
     arguments = ["ensemble", "runs/backwards", "runs/other", "--out", "runs/both"]
     monkeypatch.setattr("sys.argv", ["zoo", *arguments])
+    folder = trained / "runs" / "both"
+    folder.mkdir()
+    shutil.copy(other / "recipe.json", folder)  # as where the disk was full, and the same command is given again
     told = run(*arguments).stderr.splitlines()
     assert told[-1] == "run: runs/both   exported: saved_models/both/1"
-    both = Run.load(trained / "runs" / "both")
+    both = Run.load(folder)
     assert both.name == "both" and isinstance(both.task.model, Ensemble)
     first, second = (zoo.load(folder) for folder in (trained / "runs" / "backwards", other))
     assert both.task._settings() == first._settings()
@@ -56,6 +59,10 @@ def test_the_result_is_a_run_of_its_own(trained, other, without_export, monkeypa
     assert len(Run.load(trained / "runs" / "both").task.model.models) == 4
     told = "runs/other holds a run that is no ensemble; choose another folder with --out"
     assert refuses(*arguments[:3], "--out", "runs/other") == told
+    for file in ("recipe.json", "metrics.json", "history.csv"):
+        (other / file).unlink()
+    (other / "checkpoint.npz").touch()  # of a training that has not ended
+    assert refuses("ensemble", "runs/backwards", "runs/both", "--out", "runs/other") == told
 
 
 def test_other_vocabularies_are_refused(trained, other):

@@ -118,6 +118,9 @@ def test_it_is_loaded_as_it_was_saved(make, tmp_path):
     np.testing.assert_array_equal(loaded(BATCH), model(BATCH))
     assert [each.path for each in loaded.trainable_weights] == [each.path for each in model.trainable_weights]
     assert 0 < len(loaded.trainable_weights) == len(model.weights) - len(model.models[1].weights)
+    clone = keras.models.clone_model(model)  # layer by layer, as where it is a part of another functional model
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(clone(BATCH), model(BATCH))
 
 
 def test_the_fewest_learned_positions_count(make):

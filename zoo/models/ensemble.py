@@ -88,7 +88,25 @@ def log_of_mean(logits: Sequence[Any]) -> Any:
     return ops.logsumexp(each, axis=0) - math.log(len(logits))
 
 
-class MeanOfModels(keras.layers.Layer):
+class _OfModels:
+    """A configuration with those of the models inside."""
+
+    models: Sequence[keras.Model]
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, with the configurations of the models."""
+        models = [keras.saving.serialize_keras_object(model) for model in self.models]
+        return {**super().get_config(), "models": models}  # type: ignore[misc]
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        """What `get_config` describes, with new weights."""
+        models = [keras.saving.deserialize_keras_object(each, custom_objects) for each in config["models"]]
+        return super().from_config({**config, "models": models})  # type: ignore[misc]
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class MeanOfModels(_OfModels, keras.layers.Layer):
     """The layer of an `Ensemble` that holds its models.
 
     Call arguments:
@@ -107,7 +125,7 @@ class MeanOfModels(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class Ensemble(Averaging, FunctionalModel):
+class Ensemble(_OfModels, Averaging, FunctionalModel):
     """Several translators as one: the probability of a token is the mean of theirs.
 
         p(y_i | y_<i, x) = 1/N (p_1(y_i | y_<i, x) + ... + p_N(y_i | y_<i, x))
@@ -179,14 +197,3 @@ class Ensemble(Averaging, FunctionalModel):
         self.target_vocabulary_size = models[0].target_vocabulary_size
         limits = [model.most_positions for model in models if model.most_positions is not None]
         self.most_positions = min(limits, default=None)
-
-    def get_config(self) -> dict[str, Any]:
-        """As of all models, with the configurations of the models inside."""
-        models = [keras.saving.serialize_keras_object(model) for model in self.models]
-        return {**super().get_config(), "models": models}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
-        """The ensemble that `get_config` describes, with new weights."""
-        models = [keras.saving.deserialize_keras_object(each, custom_objects) for each in config["models"]]
-        return super().from_config({**config, "models": models}, custom_objects)

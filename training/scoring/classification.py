@@ -132,14 +132,14 @@ def classify_all(
 ) -> tuple[list[Classification], Sequence[str]]:
     """The results of all texts in their order, and the classes that the classifier knows.
 
-    An export does not say their order, so they are sorted then.
+    Classes of an export, which does not say their order, are sorted.
 
     Args:
-        classifier: as for `evaluate`, as are `batch_size` and `advance`.
+        classifier: as for `evaluate`.
         texts: the texts.
         occurring: the classes of the texts.
         batch_size: how many texts are classified at once.
-        advance: a function for a progress bar.
+        advance: a function for a progress bar, as for `evaluate`.
 
     Raises:
         ValueError: there are no texts, or the classifier does not know a class that occurs.

@@ -123,6 +123,10 @@ class MeanOfModels(_OfModels, keras.layers.Layer):
         """The logarithm of the mean of the models' probabilities."""
         return log_of_mean([model(inputs) for model in self.models])
 
+    def compute_output_spec(self, inputs: dict[str, Any]) -> keras.KerasTensor:
+        """`(B, T, V)`, said here, or Keras would trace all models to find it."""
+        return keras.KerasTensor((*inputs["target"].shape, self.models[0].target_vocabulary_size), "float32")
+
 
 @keras.saving.register_keras_serializable(package="zoo")
 class Ensemble(_OfModels, Averaging, FunctionalModel):

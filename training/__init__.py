@@ -17,7 +17,7 @@ Files, from the command to the batches:
   model and batches. They share `preparing` (a new model), `fine_tuning` and `learn_tokenizer`.
 - `distillation`: a translator learns from another one's translations.
 - `ragged`: texts and ids in memory, or in files if they are larger than that; `storage`: the cache of a run.
-- `imported`, `shortlisting`: for `zoo export`.
+- `ensembling`: several translators as one run. `imported`, `shortlisting`: for `zoo export`.
 - `answering`, `search_index`, `file_encoding`, `progress`, `start_tensorflow`: for all commands.
 - `demo`: what `make demo` runs.
 """

@@ -50,11 +50,11 @@ def join(
     task = _together(folders, [run.task for run in runs])
     first, split = runs[0], default_split(runs[0].recipe)
     for run, place in zip(runs[1:], folders[1:], strict=True):
-        corpora = first.recipe.corpus, run.recipe.corpus
-        if corpora[0] != corpora[1] and (told := about_seen_texts(corpora[0], split, corpora[1])):
+        corpus, other = first.recipe.corpus, run.recipe.corpus
+        if other != corpus and (told := about_seen_texts(corpus, split, other)):
             say(f"{place}: {told}")
-    times = [run.metrics.get("training_seconds") for run in runs]
-    seconds = None if None in times else sum(filter(None, times))
+    times = [run.metrics["training_seconds"] for run in runs if "training_seconds" in run.metrics]
+    seconds = sum(times) if len(times) == len(runs) else None
     digests = {name: each for name, each in first.metrics.get("digests", {}).items() if name != "model"}
     sizes = {"training_pairs": first.metrics["training_pairs"], _ENSEMBLE: [*map(str, folders)]}
     metrics = new_metrics(folder.resolve().name, first.recipe, task, sizes, digests, seconds, command)

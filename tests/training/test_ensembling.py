@@ -84,6 +84,10 @@ def test_other_vocabularies_are_refused(trained, other):
     [
         (["nowhere", "runs/backwards"], "nowhere does not exist; give the folders of runs"),
         (["other", "runs/backwards"], "other does not exist; did you mean runs/other?; give the folders of runs"),
+        (
+            ["runs/backwards", "runs/other", "--out", "saved_models/both"],
+            "saved_models/both is the folder of the run; the export needs another one: give --models or --out",
+        ),
         (["runs/backwards"], "an ensemble is of two or more different runs. Received: runs/backwards"),
         (
             ["runs/backwards", "./runs/backwards"],

@@ -271,6 +271,21 @@ def kind_and_command(model) -> tuple[str, str]:
     return next((kind, command) for method, (kind, _, command) in _KINDS.items() if hasattr(model, method))
 
 
+def check_places(folder: pathlib.Path, model: pathlib.Path) -> None:
+    """Looks whether a run and the model that it exports can be written where --out and --models say.
+
+    Raises:
+        ValueError: a part of a path is no folder, or both are the same folder.
+    """
+    for option, place in (("--out", folder), ("--models", model)):
+        for part in (place, *place.parents):
+            if part.is_file() or (part.is_symlink() and not part.exists()):
+                what = "a file" if part.is_file() else "a link to nothing"
+                raise ValueError(f"{option}: {part} is {what}, and must be a folder")
+    if model.resolve() == folder.resolve():
+        raise ValueError(f"{folder} is the folder of the run; the export needs another one: give --models or --out")
+
+
 def command_line() -> str:
     """The command as it was typed, for a model's card."""
     return shlex.join(["zoo", *sys.argv[1:]])

@@ -12,7 +12,7 @@ import typer
 
 from ..start_tensorflow import import_tensorflow
 from .ctrl_c import interrupted_between_graphs
-from .shared import MODELS, RUNS, CommandWithHint, Overrides, app, command_line, say_scores, user_errors
+from .shared import MODELS, RUNS, CommandWithHint, Overrides, app, check_places, command_line, say_scores, user_errors
 
 _ZOO = "from zoo_training.cli import main; main()"  # the script `zoo` may be elsewhere than on the path
 
@@ -93,13 +93,7 @@ def train(
                 given.encode()
             except UnicodeEncodeError:  # bytes of another encoding; recipe.json and metrics.json could not be written
                 raise ValueError(f"{given!a} is not UTF-8, which the files of a run are in; rename it") from None
-        for option, place in (("--out", folder), ("--models", models / name)):
-            for part in (place, *place.parents):
-                if part.is_file() or (part.is_symlink() and not part.exists()):
-                    what = "a file" if part.is_file() else "a link to nothing"
-                    raise ValueError(f"{option}: {part} is {what}, and must be a folder")
-        if (models / name).resolve() == folder.resolve():
-            raise ValueError(f"{folder} is the folder of the run; the export needs another one: give --models or --out")
+        check_places(folder, models / name)
         if cluster is None or cluster.index == 0:  # the chief alone writes there
             check_replaceable(folder, name, recipe, restart)
         set_storage(parsed.corpus, None if no_cache else folder / CACHE_FOLDER, folder)

@@ -27,7 +27,7 @@ class Averaging:
         models: the models, which have the same vocabularies.
     """
 
-    models: Sequence[Any]
+    models: list[Any]
 
     @property
     def has_attention(self) -> bool:
@@ -56,7 +56,10 @@ class Averaging:
         return log_of_mean(logits)
 
     def begin(self, source: Any, masks: Masks = NO_MASKS) -> tuple[tuple, tuple]:
-        """Reads the source ids `(B, S)` once, with each model: the memories of all, and their caches."""
+        """Reads the source ids `(B, S)` once, with each model: the memories of all, and their caches.
+
+        With `masks`, no model reads the tokens that these hide.
+        """
         begun = [model.begin(source, masks) for model in self.models]
         return tuple(memory for memory, _ in begun), tuple(cache for _, cache in begun)
 
@@ -91,7 +94,7 @@ def log_of_mean(logits: Sequence[Any]) -> Any:
 class _OfModels:
     """A configuration with those of the models inside."""
 
-    models: Sequence[keras.Model]
+    models: list[Any]
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, with the configurations of the models."""
@@ -134,8 +137,8 @@ class Ensemble(_OfModels, Averaging, FunctionalModel):
 
         p(y_i | y_<i, x) = 1/N (p_1(y_i | y_<i, x) + ... + p_N(y_i | y_<i, x))
 
-    Models that were trained with different seeds make different mistakes, so their mean is right more often than each
-    of them. An answer takes as much work as the answers of all models.
+    Models that were trained with different seeds make different mistakes, so their mean is usually right more often
+    than each of them. An answer takes as much work as the answers of all models.
 
     ```python
     both = Ensemble([first.model, second.model])           # of two `zoo.Translator`s with the same tokenizers
@@ -171,7 +174,7 @@ class Ensemble(_OfModels, Averaging, FunctionalModel):
         >>> tuple(model({"source": np.ones((2, 5), "int32"), "target": np.ones((2, 3), "int32")}).shape)
         (2, 3, 10)
 
-    References: https://doi.org/10.1109/34.58871 (Hansen and Salamon 1990), https://arxiv.org/abs/1409.3215, section 3.7
+    References: https://doi.org/10.1109/34.58871 (Hansen and Salamon 1990), https://arxiv.org/abs/1409.3215, section 3.6
     """
 
     def __init__(self, models: Sequence[keras.Model], name: str | None = None, trainable: bool = True):

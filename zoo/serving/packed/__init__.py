@@ -28,6 +28,7 @@ __all__ = ["pack", "unsupported"]
 _PACKED: dict[type[keras.Model], Callable[..., tf.Module]] = {
     GPT: PackedGPT,
     Transformer: PackedTransformer,
+    Ensemble: lambda model, *max_lengths: PackedEnsemble([pack(each, *max_lengths) for each in model.models]),
     Classifier: PackedClassifier,
     SentenceEmbedder: PackedSentenceEmbedder,
     MaskedLanguageModel: PackedMaskedLanguageModel,
@@ -48,8 +49,4 @@ def pack(model: keras.Model, *max_lengths: int) -> keras.Model | tf.Module:
     Raises:
         ValueError: a translator has fewer learned positions than a target or a source may have tokens.
     """
-    if unsupported(model):
-        return model
-    if isinstance(model, Ensemble):
-        return PackedEnsemble(model, lambda each: pack(each, *max_lengths))
-    return _PACKED[type(model)](model, *max_lengths)
+    return model if unsupported(model) else _PACKED[type(model)](model, *max_lengths)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
-import keras
 import tensorflow as tf
 
-from zoo.models.ensemble import Averaging, Ensemble
+from zoo.models.ensemble import Averaging
 
 
 class PackedEnsemble(Averaging, tf.Module):
     """The mean of packed models, with the ensemble's methods for decoding and scoring.
 
     Args:
-        model: the ensemble.
-        pack: gives the packed form of one of its models.
+        models: the packed forms of the ensemble's models.
     """
 
-    def __init__(self, model: Ensemble, pack: Callable[[keras.Model], tf.Module]):
+    def __init__(self, models: list[Any]):
         super().__init__()
-        self.models = [pack(each) for each in model.models]
-        self.source_vocabulary_size = model.source_vocabulary_size
-        self.target_vocabulary_size = model.target_vocabulary_size
+        self.models = models
+        self.source_vocabulary_size = models[0].source_vocabulary_size
+        self.target_vocabulary_size = models[0].target_vocabulary_size
         self.in_parts = True  # two threads compute two models at the same time
 
     def prepare_output_columns(self) -> None:

@@ -49,6 +49,7 @@ _REPRODUCED = {
     Transformer: "source_vocabulary_size target_vocabulary_size units num_heads feed_forward_units encoder_layers "
     "decoder_layers activation normalization norm_first positions max_length tied_embeddings use_bias "
     "use_output_bias unused_ids scale_embeddings position_pairs epsilon",
+    Ensemble: "models",
     Encoder: "vocabulary_size units num_heads num_layers feed_forward_units max_length num_segments activation "
     "normalization norm_first positions use_bias epsilon",
     Classifier: "encoder num_classes pooling hidden_units activation multi_label",
@@ -84,8 +85,6 @@ def unsupported(layer: keras.layers.Layer) -> str | None:
     Args:
         layer: built, with its weights.
     """
-    if type(layer) is Ensemble:
-        return next(filter(None, map(unsupported, layer.models)), None)
     reproduced = _REPRODUCED.get(type(layer))
     if reproduced is None:
         return f"{type(layer).__name__} has no packed form"
@@ -139,6 +138,8 @@ def _defaults(kind: type) -> dict[str, Any]:
 
 def _parts(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     """The layers that a layer or model is made of, without those that an export calls as they are."""
+    if isinstance(layer, Ensemble):
+        return layer.models
     if isinstance(layer, _HEADS):
         pooling = getattr(layer, "pooling_layer", None)
         return [layer.encoder, *([pooling] if isinstance(pooling, SequencePooling) else ())]

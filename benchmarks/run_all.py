@@ -22,6 +22,8 @@ import time
 
 import report
 
+# The libraries' own messages and progress bars would stand between the tables.
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 LEFT_OUT = (
     "batch",
     "distilled",
@@ -50,7 +52,7 @@ def main() -> None:
     for script in arguments.scripts or [each for each in report.SCRIPTS if each not in LEFT_OUT]:
         print(f"\n{script}.py, after {time.monotonic() - begin:.0f} s", flush=True)
         command = [sys.executable, str(pathlib.Path(__file__).with_name(f"{script}.py")), "--record"]
-        if subprocess.run(command, env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}).returncode:
+        if subprocess.run(command, env=QUIET | os.environ).returncode:
             failed.append(script)
     report.main()
     print(f"\n{(time.monotonic() - begin) / 60:.1f} minutes; benchmarks/README.md and README.md are written")

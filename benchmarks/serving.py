@@ -91,6 +91,7 @@ def session_call(path: str, threads: int, onednn: bool, *outputs: str):
     import tensorflow as tf
 
     tf1 = tf.compat.v1
+    tf.get_logger().setLevel("ERROR")  # it warns that `tf1.saved_model.load` is of TensorFlow 1, as a server is
     tf1.disable_eager_execution()
     config = tf1.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=2)
     session = tf1.Session(graph=tf.Graph(), config=config)

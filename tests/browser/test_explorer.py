@@ -26,7 +26,7 @@ def models(tmp_path_factory):
     """A folder of exported models, tiny and with random weights, by their names."""
     import zoo
     from tests.serving.conftest import build, build_transformer, set_random_weights
-    from zoo.models import GPT, Classifier, Encoder, MaskedLanguageModel, RNNEncoder, SentenceEmbedder
+    from zoo.models import GPT, Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
     from zoo.serving import export
     from zoo.text import CharacterTokenizer, WordPieceTokenizer
 
@@ -42,7 +42,7 @@ def models(tmp_path_factory):
         "recurrent": build(),
         "writer": zoo.TextGenerator(GPT(letters.size, units=12, num_heads=3, num_layers=2, context_length=64), letters),
         "moods": zoo.TextClassifier(
-            Classifier(RNNEncoder(letters.size, units=4), 3), letters, ["sad", "calm", "very glad"]
+            Classifier(encoder(letters.size), 3, pooling="attention"), letters, ["sad", "calm", "very glad"]
         ),
         "similar": zoo.TextEmbedder(SentenceEmbedder(encoder(pieces.size)), pieces),
         "gaps": zoo.MaskFiller(MaskedLanguageModel(encoder(pieces.size)), pieces),
@@ -721,6 +721,14 @@ class TestEncoders:
         page.open("moods", "abc")
         found = server.predict("moods", "classify", text=["abc"])
         assert page.texts(".bars .piece") == found["labels"][0]
+
+    def test_which_tokens_counted_and_what_each_attends_to(self, page, server):
+        page.open("moods", "abc")
+        assert page.texts("h2") == ["moods", "Which tokens counted", "Attention"]
+        [[weights]] = server.predict("moods", "attention", text=["abc"])["weights"]
+        told = page.run("return [...document.querySelectorAll('[aria-label=Tokens] .token')].map((each) => each.title)")
+        assert [float(each.removesuffix("%")) / 100 for each in told] == pytest.approx(weights, abs=6e-4)
+        assert page.run("return document.querySelectorAll('.heads button').length") == 2 * 2
 
     def test_how_similar_lines_are(self, page, server):
         lines = ["a cat sleeps", "a dog barks", "cats"]

@@ -146,20 +146,27 @@ def attend(
                 raise ValueError(f"{', '.join(typed)}: {error}") from None
             drawn = [grid.choose(*chosen, kinds) for grid in grids]
         else:
-            drawn = (_all_heads(loaded, drawable) if path.suffix.lower() == ".html" else None) or loaded.attend(
-                drawable
-            )
+            drawn = _for_a_page(loaded, drawable) if path.suffix.lower() == ".html" else loaded.attend(drawable)
         pictures.save(drawn, path, title=f"Attention of {name}")
     typer.echo(path)
 
 
-def _all_heads(loaded: Any, texts: list[Any]) -> list[Any] | None:
-    """Every head for a page; None if the model gives none, or so many weights that the page would be large."""
+def _for_a_page(loaded: Any, texts: list[Any]) -> list[Any]:
+    """Every head of each text. If attention makes one vector of a text, how much each token counted stands above.
+
+    Without heads, or with so many weights that the page would be large, it is what `attend` gives.
+    """
     try:
         grids = loaded.attend_by_head(texts)
     except ValueError:
-        return None
-    return grids if sum(kind.weights.size for grid in grids for kind in grid.kinds) <= _MOST_WEIGHTS else None
+        return loaded.attend(texts)
+    if sum(kind.weights.size for grid in grids for kind in grid.kinds) > _MOST_WEIGHTS:
+        return loaded.attend(texts)
+    if kind_and_command(loaded)[1] not in ("classify", "embed"):
+        return grids
+    alignments = loaded.attend(texts)
+    pooled = [each for each in alignments if len(each.target_tokens) < len(each.source_tokens)]  # one row for the text
+    return [each for pair in zip(pooled, grids, strict=True) for each in pair] if pooled else grids
 
 
 @app.command("compare-lengths")

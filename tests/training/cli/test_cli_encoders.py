@@ -29,8 +29,10 @@ def models(tmp_path_factory, randomize):
     folder = tmp_path_factory.mktemp("models")
     recurrent = Classifier(RNNEncoder(CHARACTERS.size, units=3), 3, pooling="attention")
     several = Classifier(encoder(CHARACTERS), 3, multi_label=True)
+    pooled = Classifier(encoder(CHARACTERS), 3, pooling="attention")
     tasks = {
         "classifier": TextClassifier(randomize(recurrent, scale=3), CHARACTERS, LABELS, max_length=16),
+        "pooled": TextClassifier(randomize(pooled), CHARACTERS, LABELS, max_length=16),
         "of_pairs": TextClassifier(randomize(several), CHARACTERS, LABELS, pairs=True),
         "embedder": TextEmbedder(randomize(SentenceEmbedder(encoder(CHARACTERS), normalize=False)), CHARACTERS),
         "narrow": TextEmbedder(randomize(SentenceEmbedder(encoder(CHARACTERS, 4))), CHARACTERS),
@@ -281,6 +283,17 @@ class TestAttend:
             succeeds("attend", models / name, text, "--out", page)
             [picture] = pictures(page)
             assert picture["kinds"][0]["heads"] == heads, name
+
+    def test_every_head_below_how_much_each_token_counted(self, models, tmp_path):
+        page, texts = tmp_path / "page.html", ["cab", "dd"]
+        succeeds("attend", models / "pooled", *texts, "--out", page)
+        drawn = pictures(page)
+        for picture, text in zip(drawn, ["cab", "cab", "dd", "dd"], strict=True):
+            assert picture["source_text"] == text
+        tokens = len(drawn[0]["kinds"][0]["source_tokens"])
+        assert [picture["kinds"][0]["shape"] for picture in drawn[:2]] == [[1, 1, 1, tokens], [1, 2, tokens, tokens]]
+        labels = [each.label for each in zoo.load(models / "pooled").classify(texts)]
+        assert [picture["kinds"][0]["target_tokens"] for picture in drawn[::2]] == [[label] for label in labels]
 
     def test_what_a_model_does_not_have(self, models, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

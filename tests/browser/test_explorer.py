@@ -724,9 +724,10 @@ class TestEncoders:
 
     def test_which_tokens_counted_and_what_each_attends_to(self, page, server):
         page.open("moods", "abc")
-        assert page.texts("h2") == ["moods", "Which tokens counted", "Attention"]
+        assert page.texts(".card h2") == ["moods", "Which tokens counted", "Attention"]
         [[weights]] = server.predict("moods", "attention", text=["abc"])["weights"]
-        told = page.run("return [...document.querySelectorAll('[aria-label=Tokens] .token')].map((each) => each.title)")
+        first = "document.querySelector('[aria-label=Tokens]')"
+        told = page.run(f"return [...{first}.querySelectorAll('.token')].map((each) => each.title)")
         assert [float(each.removesuffix("%")) / 100 for each in told] == pytest.approx(weights, abs=6e-4)
         assert page.run("return document.querySelectorAll('.heads button').length") == 2 * 2
 

@@ -55,22 +55,25 @@ CASES = {  # the layer, the sizes of its inputs without the batch, and how it is
 
 
 @pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("when", ["constructor", "before build", "after build"])
-def test_no_weight_of_a_frozen_layer_is_trained(kind, when, tmp_path):
+def test_no_weight_of_a_frozen_layer_is_trained(kind, tmp_path):
+    """Frozen by its constructor, before it is built, or after that; three layers of one model."""
     options, sizes, call = CASES[kind]
     config = kind(**options).get_config()  # no layer inside is shared with another test
-    layer = kind.from_config({**config, "trainable": when != "constructor"})
+    frozen, before, after = (
+        kind.from_config({**config, "name": name, "trainable": name != "frozen"})
+        for name in ("frozen", "before", "after")
+    )
     inputs = [keras.Input(size) for size in sizes]
-    if when == "before build":
-        layer.trainable = False
-    outputs = call(layer, *inputs) if call else layer(*inputs)
-    if when == "after build":
-        layer.trainable = False
-    model = keras.Model(inputs, keras.layers.Dense(2, name="head")(outputs))
-    assert layer.weights
+    before.trainable = False
+    outputs = [call(layer, *inputs) if call else layer(*inputs) for layer in (frozen, before, after)]
+    after.trainable = False
+    heads = [keras.layers.Dense(2, name=f"head_{number}")(output) for number, output in enumerate(outputs)]
+    model = keras.Model(inputs, heads)
+    assert frozen.weights and before.weights and after.weights
     model.save(tmp_path / "model.keras")
     for each in (model, keras.models.load_model(tmp_path / "model.keras")):
-        assert [weight.path for weight in each.trainable_weights] == ["head/kernel", "head/bias"]
+        paths = [f"head_{number}/{name}" for number in range(3) for name in ("kernel", "bias")]
+        assert [weight.path for weight in each.trainable_weights] == paths
 
 
 @pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)

@@ -398,8 +398,7 @@ def test_steps_in_lower_precision(x, make):
 RATES = ("dropout", "attention_dropout", "feed_forward_dropout")
 
 
-@pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize("name", ["encoder", "decoder"])
+@pytest.mark.parametrize(("name", "rate"), [("encoder", "dropout"), *(("decoder", rate) for rate in RATES)])
 def test_each_dropout_is_for_training_only_and_seeded(x, make, name, rate):
     layers = [make(name, **{rate: 0.5}, seed=seed, norm_first=name == "encoder") for seed in (1, 1, 2)]
     expected = call(layers[0], x.inputs, x.memory)

@@ -112,12 +112,13 @@ def compiled(rate=0.3, seed=7, block=0, shape=SHAPE):
     )
 
 
-@pytest.mark.parametrize("rate", [0.05, 0.3, 0.8])
+@pytest.mark.parametrize("rate", [0.05, 0.8])
 def test_xla_drops_the_share_of_each_quarter_independently_of_the_others(rate):
     """A word decides two places, and a counter gives two words."""
     shape = (300, 402)  # not a multiple of four
-    dropped = compiled(rate, shape=shape) == 0
-    np.testing.assert_allclose(np.unique(compiled(rate, shape=shape)), [0, 1 / (1 - rate)], rtol=1e-6)
+    dropout_mask = compiled(rate, shape=shape)
+    np.testing.assert_allclose(np.unique(dropout_mask), [0, 1 / (1 - rate)], rtol=1e-6)
+    dropped = dropout_mask == 0
     quarters = [dropped[:, 101 * i : 101 * i + 99] for i in range(4)]
     neighbours = [(dropped[:, :-1], dropped[:, 1:]), (dropped[:-1], dropped[1:])]
     for one, other in [*itertools.combinations(quarters, 2), *neighbours]:

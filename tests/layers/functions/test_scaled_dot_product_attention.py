@@ -316,33 +316,19 @@ def test_strips_are_attention_with_its_gradients(
     assert strips == [(15, 15), (16, 31)]
 
 
+def drawn_in_strips():
+    """The numbers of `dropout_of()` for all weights: each strip draws by a number of its own."""
+    dropout_mask, numbers = dropout_of(), np.zeros((B, H, N, N))
+    for number, (begin, end) in enumerate([(0, 15), (15, 31)]):
+        numbers[:, :, begin:end, :end] = dropout_mask((B, H, end - begin, end), number)
+    return numbers
+
+
 def test_strips_drop_the_same_weights_in_forward_and_gradient(arrays, strips, numpy_allowed, numpy_attention):
-    """XLA may draw other numbers than a graph. With one-hot values the context shows which."""
-    query, key, _, _ = inputs_of(arrays, N, N)
-    value = np.tile(np.eye(N, dtype="float32")[None, :, None], (B, 1, K, 1))
-    grad_output = arrays(grad_output=(B, N, H, N)).grad_output
-    results = compiled(
-        [query, key, value, grad_output], dtype="float32", mask=AttentionMask(causal=True), dropout_mask=dropout_of()
-    )
-    allowed = numpy_allowed((B, H, N, N), causal=True)
-    weights = numpy_attention(query, key, value, allowed).weights
-    seen = np.swapaxes(results[0], 1, 2) / np.where(allowed, weights, 1)
-    kept = seen > 0.5
-    np.testing.assert_allclose(seen, np.where(kept, 1 / 0.7, 0), rtol=1e-4)
-    np.testing.assert_allclose(kept.sum() / np.broadcast_to(allowed, kept.shape).sum(), 0.7, atol=0.03)
-    assert_close(results, numpy_attention(query, key, value, allowed, grad_output, dropout_mask=kept / 0.7), 2**-18)
+    x, allowed = inputs_of(arrays, N, N), numpy_allowed((B, H, N, N), causal=True)
+    results = compiled(x, False, mask=AttentionMask(causal=True), dropout_mask=dropout_of())
+    assert_close(results, numpy_attention(*x[:3], allowed, x[3], dropout_mask=drawn_in_strips()), 1e-7)
     assert len(strips) == 2
-
-
-def test_each_strip_draws_its_dropout_by_a_number_of_its_own(arrays, strips):
-    blocks, dropout_mask = [], dropout_of()
-
-    def recorded(shape, block=0):
-        blocks.append(block)
-        return dropout_mask(shape, block)
-
-    traced(inputs_of(arrays, N, N), mask=AttentionMask(causal=True), dropout_mask=recorded)
-    assert blocks == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -419,15 +405,11 @@ def test_gradients_of_strips_are_added_in_float32(arrays, strips, monkeypatch, n
 def test_strips_where_the_batch_is_unknown(arrays, strips, monkeypatch, numpy_allowed, numpy_attention):
     """As under `fit` with a smaller last batch: the graph then holds blocks, too."""
     monkeypatch.setattr(MODULE, "BLOCK", 10)
-    x, dropout_mask = inputs_of(arrays, N, N), dropout_of()
+    x, allowed = inputs_of(arrays, N, N), numpy_allowed((B, H, N, N), causal=True)
     specs = [tf.TensorSpec((None, *each.shape[1:]), "float64") for each in x]
-    arguments = dict(mask=AttentionMask(causal=True), dropout_mask=dropout_mask)
+    arguments = dict(mask=AttentionMask(causal=True), dropout_mask=dropout_of())
     attend = tf.function(lambda *x: differentiated(x, **arguments), specs, autograph=False)
-    numbers = np.zeros((B, H, N, N))
-    for number, (begin, end) in enumerate([(0, 15), (15, 31)]):
-        numbers[:, :, begin:end, :end] = dropout_mask((B, H, end - begin, end), number)
-    allowed = numpy_allowed((B, H, N, N), causal=True)
-    assert_close(attend(*x), numpy_attention(*x[:3], allowed, x[3], dropout_mask=numbers), 1e-7)
+    assert_close(attend(*x), numpy_attention(*x[:3], allowed, x[3], dropout_mask=drawn_in_strips()), 1e-7)
     assert strips == 2 * [(15, 15), (16, 31)]  # the gradient computes them again
 
 
@@ -615,12 +597,11 @@ def test_sizes_may_be_unknown(arrays, blockwise, monkeypatch, numpy_allowed, num
 def test_xla_compiles_the_choice_between_the_two(arrays, monkeypatch):
     monkeypatch.setattr(MODULE, "LARGE", B * H * 20 * 20)
     call = with_unknown_sizes(None, "float32", jit_compile=True)
-    for lengths in ((20, 20), (20, 33)):
-        x, parts = inputs_of(arrays, *lengths), everything(*lengths)
-        given = {name: tf.constant(parts[name]) for name in (*PARTS, "offset")}
-        expected = differentiated(x, mask=AttentionMask(**parts), blockwise=False)
-        assert_close(call(x, given), expected, 2**-18)
-    # In blocks, comparisons must not hide NaN.
+    x, parts = inputs_of(arrays, 20, 33), everything(20, 33)  # in blocks
+    given = {name: tf.constant(parts[name]) for name in (*PARTS, "offset")}
+    expected = differentiated(x, mask=AttentionMask(**parts), blockwise=False)
+    assert_close(call(x, given), expected, 2**-18)
+    # Comparisons must not hide NaN.
     x[1][0, 20, 1] = np.nan
     expected = differentiated(x, mask=AttentionMask(**parts), blockwise=False)
     assert np.isnan(expected[0]).any()

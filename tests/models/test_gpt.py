@@ -128,9 +128,13 @@ def test_fit_learns_to_count_under_xla():
     assert losses[1] < losses[0] / 4
 
 
-@pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "feed_forward_dropout"])
-def test_dropout_acts_in_training_only(rate):
-    model = GPT(**SIZES, **{rate: 0.5})
+def test_each_rate_reaches_the_layers_and_dropout_acts_in_training_only():
+    """What the layers do with their rates is tested there."""
+    rates = dict(dropout=0.1, attention_dropout=0.2, feed_forward_dropout=0.3)
+    model = GPT(**SIZES, **rates)
+    for layer in model.decoder:
+        assert {name: getattr(layer, name) for name in rates} == rates
+    assert model.embedding_dropout.rate == 0.1
     assert np.abs(model(TOKENS, training=True) - model(TOKENS)).max() > 0
     np.testing.assert_array_equal(model(TOKENS), model(TOKENS, training=False))
 

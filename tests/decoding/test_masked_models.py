@@ -36,13 +36,14 @@ def gpt(request):
     return random_weights(GPT(11, num_layers=2, context_length=8, units=12, num_heads=6, **more))
 
 
-def in_all_forms(model):
-    """The model, packed, and packed with layers in two parts."""
+def in_both_forms(model):
+    """The model, and packed: with layers in two parts if its positions are rotary, so that each has been tried."""
+    in_parts = model.positions == "rotary"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layers, "WIDE", 1)
-        in_parts = pack(model, 8)
-    assert in_parts.in_parts
-    return [model, pack(model, 8), in_parts]
+        patch.setattr(layers, "WIDE", 1 if in_parts else layers.WIDE)
+        packed = pack(model, 8)
+    assert packed.in_parts == in_parts
+    return [model, packed]
 
 
 def without_head(model, kind, layer, head):
@@ -90,7 +91,7 @@ def test_a_head_that_is_off_is_one_whose_output_weights_are_zero(transformer, of
     plain_scores, wanted_scores = (scores(model, INPUTS, LABELS) for model in (transformer, wanted))
     (_, plain_beam), (wanted_ids, wanted_beam) = (translated(model) for model in (transformer, wanted))
     assert np.abs(wanted_scores[1] - plain_scores[1]).max() > 1e-3
-    for model in in_all_forms(transformer):
+    for model in in_both_forms(transformer):
         masked = WithMasks(model, Masks(heads={name: tf.constant(each) for name, each in heads.items()}))
         found, (ids, beam) = scores(masked, INPUTS, LABELS), translated(masked)
         np.testing.assert_allclose(found, [plain_scores[0], wanted_scores[1]], atol=1e-4)
@@ -106,7 +107,7 @@ def test_a_head_of_a_language_model_that_is_off(gpt):
     heads = all_heads(gpt, 2)
     heads[""][0, 1, 2] = 0
     plain, wanted = (scores(model, TOKENS, NEXT) for model in (gpt, without_head(gpt, "", 1, 2)))
-    for model in in_all_forms(gpt):
+    for model in in_both_forms(gpt):
         masked = WithMasks(model, Masks(heads={"": tf.constant(heads[""])}))
         found = scores(masked, TOKENS, NEXT)
         np.testing.assert_allclose(found, [wanted[0], plain[1]], atol=1e-4)
@@ -125,12 +126,13 @@ def test_what_is_hidden_in_a_source_has_no_influence(transformer):
         hidden = layer(hidden, memory, memory_mask=(SOURCE != 0) & SHOWN)
     logits = transformer.logits_of(transformer._normalized(hidden))
     wanted = np.take_along_axis(np.array(tf.nn.log_softmax(logits)), LABELS[..., None], 2)[..., 0] * (LABELS != 0)
-    for model in in_all_forms(transformer):
+    unmasked = scores(transformer, INPUTS, LABELS)
+    for model in in_both_forms(transformer):
         masked = WithMasks(model, Masks(tf.constant(SHOWN)))
         found = scores(masked, INPUTS, LABELS)
         np.testing.assert_allclose(found, wanted, atol=1e-4)
         np.testing.assert_allclose(scores(masked, {**INPUTS, "source": tf.constant(other)}, LABELS), found, atol=1e-5)
-        assert np.abs(found - scores(transformer, INPUTS, LABELS)).max(1).min() > 1e-3
+        assert np.abs(found - unmasked).max(1).min() > 1e-3
         ids, log_probabilities = translated(masked)
         of_other = translated(masked, other)
         np.testing.assert_array_equal(of_other[0], ids)
@@ -160,7 +162,7 @@ def test_later_tokens_do_not_attend_to_what_is_hidden_in_a_text(gpt):
     """It attends to itself: its own logits stay, those of later tokens no longer depend on it."""
     shown = np.array([[True, True, False, True, True], [True, False, True, True, True]])
     other = tf.where(shown, TOKENS, 10)
-    for model in in_all_forms(gpt):
+    for model in in_both_forms(gpt):
         masked = WithMasks(model, Masks(tf.constant(shown)))
         found = scores(masked, TOKENS, NEXT)
         plain, changed = scores(gpt, TOKENS, NEXT), scores(masked, other, NEXT)
@@ -178,7 +180,7 @@ def test_later_tokens_do_not_attend_to_what_is_hidden_in_a_text(gpt):
 
 
 def test_all_of_a_source_may_be_hidden(transformer):
-    for model in in_all_forms(transformer):
+    for model in in_both_forms(transformer):
         masked = WithPrefix(WithMasks(model, Masks(tf.zeros([2, 5], tf.bool))), tf.constant([[4], [0]]))
         ids, log_probabilities = translated(masked)
         assert ids[0, 0] == 4 and np.isfinite(log_probabilities).all()

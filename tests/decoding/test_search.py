@@ -370,6 +370,11 @@ def test_a_graph_where_the_number_of_limits_alone_is_known(randomize):
 # A user's mistakes.
 
 
+@pytest.fixture(scope="module")
+def small():
+    return Transformer(VOCABULARY, VOCABULARY, 8, 2, 8, 1, 1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -393,10 +398,9 @@ def test_sizes_of_a_beam_are_refused(arguments, message):
         ("1", r"^`length_penalty` must be one number, or one for each row\. Received: length_penalty='1'$"),
     ],
 )
-def test_length_penalties_are_refused(length_penalty, message):
-    model = Transformer(VOCABULARY, VOCABULARY, 8, 2, 8, 1, 1)
+def test_length_penalties_are_refused(small, length_penalty, message):
     with pytest.raises(ValueError, match=message):
-        beam_search(model, [[4, 5, 3], [6, 3, 0]], 3, length_penalty=length_penalty)
+        beam_search(small, [[4, 5, 3], [6, 3, 0]], 3, length_penalty=length_penalty)
 
 
 def test_sizes_may_be_numpys():
@@ -415,17 +419,15 @@ def test_weights_need_attention(search):
 class TestLimits:
     SOURCE = ([4, 5, 6, 3], [5, 4, 3, 0], [6, 3, 0, 0])
 
-    def test_one_number_is_the_limit_of_all_rows_and_lists_are_ids(self, search):
-        model = Transformer(VOCABULARY, VOCABULARY, 8, 2, 8, 1, 1)
-        one, each = search(model, [*self.SOURCE], 2), search(model, np.array(self.SOURCE), [2, 2, 2])
+    def test_one_number_is_the_limit_of_all_rows_and_lists_are_ids(self, search, small):
+        one, each = search(small, [*self.SOURCE], 2), search(small, np.array(self.SOURCE), [2, 2, 2])
         assert one.ids.shape[0] == 3
         np.testing.assert_array_equal(one.ids, each.ids)
 
     @pytest.mark.parametrize("limits", [[5], [5, 5], [5, 5, 5, 5]])
-    def test_others_than_one_for_each_row_are_refused(self, search, limits):
-        model = Transformer(VOCABULARY, VOCABULARY, 8, 2, 8, 1, 1)
+    def test_others_than_one_for_each_row_are_refused(self, search, small, limits):
         with pytest.raises(ValueError, match=rf"each of the 3 rows.* limits of shape \({len(limits)},\)"):
-            search(model, [*self.SOURCE], limits)
+            search(small, [*self.SOURCE], limits)
 
     def test_weights_of_a_model_in_float64_are_float32(self, search):
         model = Transformer(VOCABULARY, VOCABULARY, 8, 2, 8, 1, 1, dtype="float64")
@@ -434,20 +436,15 @@ class TestLimits:
         np.testing.assert_allclose(tf.reduce_sum(found.weights, axis=-1), found.ids != PADDING, rtol=1e-6)
 
 
-@pytest.mark.parametrize("search", [greedy, beam_search])
-def test_limits_beyond_learned_positions_are_refused(search):
+def test_limits_beyond_learned_positions_are_refused_also_of_what_is_around_a_model():
     model = Transformer(9, 9, 4, 2, 6, 1, 1, positions="learned", max_length=3)
     source = np.array([[4, 5, 3], [6, 3, 0]])
-    with pytest.raises(ValueError, match=r"`limits` must be at most 3, .* Received: limits=\[3, 4\]$"):
-        search(model, source, [3, 4])
-    assert search(model, source, 3).ids.shape[0] == 2
-    graph = tf.function(lambda limits: search(model, tf.constant(source), limits).ids, autograph=False)
+    for search in (greedy, beam_search):
+        with pytest.raises(ValueError, match=r"`limits` must be at most 3, .* Received: limits=\[3, 4\]$"):
+            search(model, source, [3, 4])
+        assert search(model, source, 3).ids.shape[0] == 2
+    graph = tf.function(lambda limits: greedy(model, tf.constant(source), limits).ids, autograph=False)
     assert graph(tf.constant([5, 5])).shape[0] == 2  # steps with the last position again
-
-
-def test_limits_of_what_is_around_a_model_are_the_models():
-    model = Transformer(9, 9, 4, 2, 6, 1, 1, positions="learned", max_length=3)
-    source = np.array([[4, 5, 3], [6, 3, 0]])
     for other in (
         WithMasks(model, Masks()),
         WithPrefix(model, tf.constant([[4], [5]])),

@@ -42,7 +42,7 @@ def by_definition(tokenizer, ids, strings):
         ("ababab", ["bab", "aba"], (2, 0)),  # what ends first
         ("ß中a", ["中"], (1, 2)),  # bytes
         ("abab", ["", "bb"], (None, -1)),
-        ("a" * 200 + "b", ["ab"], (200, 199)),
+        ("a" * 70 + "b", ["ab"], (70, 69)),  # behind more than 64 bytes
         ("b" + "a" * 200, ["b" + "a" * 63], (63, 0)),
         ("b" + "a" * 200, ["b" + "a" * 80], (63, 0)),  # 64 bytes of it count
     ],

@@ -355,13 +355,11 @@ def test_what_a_client_may_send_and_python_refuses(of_characters):
 # Streams.
 
 
-@pytest.mark.parametrize(
-    ("kind", "stop"), [("characters", ()), ("characters", ["ab", "\n", "gh "]), ("pieces", ())], ids=str
-)
+@pytest.mark.parametrize(("kind", "stop"), [("characters", ["ab", "\n", "gh "]), ("pieces", ())], ids=str)
 def test_a_stream_gives_what_generate_gives(kind, stop):
     generator = built(kind)
     for seed, prompt in enumerate(["abc. de", "", LONG]):
-        settings = dict(max_new_tokens=30, temperature=1.3, top_p=0.95, repetition_penalty=1.1, seed=seed, stop=stop)
+        settings = dict(max_new_tokens=20, temperature=1.3, top_p=0.95, repetition_penalty=1.1, seed=seed, stop=stop)
         pieces = list(generator.stream(prompt, **settings))
         assert all(pieces)
         assert ["".join(pieces)] == generator([prompt], **settings)

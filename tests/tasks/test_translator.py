@@ -374,7 +374,8 @@ class TestAttention:
 def test_scores_of_given_translations_are_those_of_the_search(transformer):
     found = transformer.translate(["cab", "4321 abcd", "é 1", "?"], **BEAM)
     found = [each for best in found for each in (best, *best.alternatives)]
-    scored = transformer.score([each.source for each in found], [each.text for each in found], batch_size=4)
+    with eagerly():
+        scored = transformer.score([each.source for each in found], [each.text for each in found], batch_size=4)
     assert [(each.text, each.tokens) for each in scored] == [(each.text, length(each)) for each in found]
     expected = [each.score for each in found]  # the model's, see `TestBeam`
     np.testing.assert_allclose([each.log_probability for each in scored], expected, atol=1e-4)
@@ -421,12 +422,10 @@ class TestPrefixes:
     A search knows a model by its `begin` and `step` alone, so that not each family needs each search.
     """
 
-    @pytest.fixture(scope="class", params=["recurrent", "transformer with a beam"])
-    def any_translator(self, request, translator):
-        """The second cuts two of the sources, and has a penalty of its own."""
-        if request.param == "recurrent":
-            return translator
-        return build(Transformer, max_source_length=6, max_target_length=9, beam_size=3, length_penalty=1.4)
+    @pytest.fixture(scope="class", params=["recurrent with a beam", "transformer"])
+    def any_translator(self, request, transformer):
+        """The first cuts two of the sources, and has a penalty of its own."""
+        return transformer if request.param == "transformer" else with_a_beam()
 
     def ask(self, translator, name, texts, prefixes, hidden=None, heads=None):
         function = translator.signatures()[name]
@@ -575,20 +574,20 @@ class TestPrefixes:
             with pytest.raises(ValueError, match=message):
                 call(["cab"], **masks)
 
-    def test_every_row_has_a_prefix(self, translator):
+    def test_every_row_has_a_prefix(self, transformer):
         with pytest.raises(tf.errors.InvalidArgumentError, match="`prefix` must be one for each text"):
-            self.ask(translator, "complete", ["cab", "d"], ["5"])
+            self.ask(transformer, "complete", ["cab", "d"], ["5"])
         with pytest.raises(tf.errors.InvalidArgumentError, match="`hidden` must be one for each text"):
-            self.ask(translator, "complete", ["cab", "d"], ["5", "5"], ["0"])
+            self.ask(transformer, "complete", ["cab", "d"], ["5", "5"], ["0"])
 
-    def test_the_calls_take_ids(self, translator):
-        (whole,) = translator.complete(["cab"])
-        (again,) = translator.complete(["cab"], [np.array(whole.ids)])
+    def test_the_calls_take_ids(self, transformer):
+        (whole,) = transformer.complete(["cab"])
+        (again,) = transformer.complete(["cab"], [np.array(whole.ids)])
         assert again == whole
-        assert whole.text == translator(["cab"])[0]
+        assert whole.text == transformer(["cab"])[0]
         assert len(whole.ids) == len(whole.tokens) == len(whole.log_probabilities)
-        (choices,) = translator.next_tokens(["cab"], [whole.ids[:2]])
-        (other,) = translator.complete(["cab"], [(*whole.ids[:2], choices[1].id)])
+        (choices,) = transformer.next_tokens(["cab"], [whole.ids[:2]])
+        (other,) = transformer.complete(["cab"], [(*whole.ids[:2], choices[1].id)])
         assert other.ids[:3] == (*whole.ids[:2], choices[1].id)
         assert other.tokens[2] == choices[1].token
 

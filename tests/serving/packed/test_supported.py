@@ -16,123 +16,141 @@ from zoo.layers.functions import forward_only
 from zoo.models import GPT, Classifier, Encoder, MaskedLanguageModel, RNNEncoder, SentenceEmbedder, Transformer
 from zoo.serving.packed import layers as packed_layers
 from zoo.serving.packed import pack, unsupported
-from zoo.serving.packed.layers import ACTIVATIONS, PackedLayer
-from zoo.serving.packed.products import Norm, Unnormalized
+from zoo.serving.packed.layers import ACTIVATIONS, PackedFeedForward, PackedLayer
+from zoo.serving.packed.products import Norm, Unmoved, Unnormalized
 
-# Without effect after training, tried together.
+# Without effect after training, tried with all others.
 TRAINING = dict.fromkeys(("dropout", "attention_dropout", "feed_forward_dropout"), 0.2)
 TRAINING |= dict.fromkeys(("kernel_regularizer", "bias_regularizer", "activity_regularizer"), "l2")
 TRAINING |= dict.fromkeys(("kernel_constraint", "bias_constraint"), "non_neg")
 TRAINING |= {"kernel_initializer": "he_normal", "bias_initializer": "ones", "seed": 3}
-# Of every other argument values that are not the default.
-OF_BOTH_LAYERS = {
-    "num_heads": [2, 6],
-    "feed_forward_units": [7],
-    "activation": ["swiglu", "tanh"],  # all are tried with FeedForward
-    "normalization": ["rms"],
-    "norm_first": [True],
-    "use_bias": [False],
-    "key_dim": [6],
-    "num_key_value_heads": [1],
-    "rotary_embedding": [layers.RotaryEmbedding()],
-    "sliding_window": [2],
-    "flash_attention": [True],
-    "epsilon": [0.3],
-    "use_qkv_bias": [False],
-    "use_query_key_norm": [True],
-    "score_scale": [0.7],
-    "parallel_residual": [True],
-}
+# Values of every other argument that are not the default. Those of a row are tried together: a packed form that leaves
+# one of them out gives other numbers. What would hide the effect of another one is in another row.
+OF_BOTH_LAYERS = [
+    dict(
+        num_heads=6,
+        feed_forward_units=7,
+        activation="swiglu",
+        normalization="rms",
+        use_bias=False,
+        flash_attention=True,
+        epsilon=0.3,
+        score_scale=0.7,
+    ),
+    dict(
+        norm_first=True,
+        key_dim=6,
+        rotary_embedding=layers.RotaryEmbedding(),
+        use_qkv_bias=False,
+        use_query_key_norm=True,
+    ),
+]
 SCALING = {"rope_type": "linear", "factor": 3.0}
-OF_A_FAMILY = {
-    "units": [24],
-    "num_heads": [6],
-    "feed_forward_units": [7],
-    "activation": ["swiglu"],
-    "normalization": ["rms"],
-    "use_bias": [False],
-    "epsilon": [0.3],
-    "unused_ids": [(0, 4)],
-}
 OPTIONS = {
-    layers.TransformerDecoderLayer: {**OF_BOTH_LAYERS, "cross_attention": [False]},
+    layers.TransformerDecoderLayer: [
+        *OF_BOTH_LAYERS,
+        dict(num_heads=2, sliding_window=2),
+        dict(norm_first=True, parallel_residual=True, num_key_value_heads=1, cross_attention=False),
+    ],
     layers.TransformerEncoderLayer: OF_BOTH_LAYERS,
-    layers.MultiHeadAttention: {
-        "num_heads": [2],
-        "key_dim": [6],
-        "value_dim": [5],
-        "use_bias": [False],
-        "output_shape": [12],
-        "attention_axes": [1],
-        "sliding_window": [2],
-        "flash_attention": [True, False],
-        "use_gate": [True],
-        "num_key_value_heads": [1],
-        "rotary_embedding": [layers.RotaryEmbedding(pairs="adjacent", max_wavelength=50.0)],
-        "use_qkv_bias": [False],
-        "use_query_key_norm": [True],
-        "norm_epsilon": [0.3],
-        "score_scale": [0.7],
-    },
-    layers.RotaryEmbedding: {"max_wavelength": [20.0], "pairs": ["adjacent"], "rotary_dim": [2], "scaling": [SCALING]},
-    layers.FeedForward: {"units": [5], "activation": [*ACTIVATIONS, "tanh", keras.ops.relu6], "use_bias": [False]},
-    GPT: {
-        **OF_A_FAMILY,
-        "vocabulary_size": [11],
-        "num_layers": [2],
-        "context_length": [5, 40],
-        "num_key_value_heads": [1],
-        "positions": ["rotary"],
-        "tied_embeddings": [False],
-        "key_dim": [6],
-        "use_qkv_bias": [False],
-        "use_query_key_norm": [True],
-        "score_scale": [0.7],
-        "sliding_window": [2],
-        "max_wavelength": [20.0],
-        "rotary_dim": [2],
-        "rotary_scaling": [SCALING],
-        "parallel_residual": [True],
-    },
-    Transformer: {
-        **OF_A_FAMILY,
-        "source_vocabulary_size": [11],
-        "target_vocabulary_size": [11],
-        "encoder_layers": [2],
-        "decoder_layers": [2],
-        "norm_first": [True],
-        "positions": ["learned", "rotary"],
-        "max_length": [17],
-        "tied_embeddings": ["none", "all"],
-        "use_output_bias": [True],
-        "scale_embeddings": [False],
-        "position_pairs": ["halves"],
-    },
-    Encoder: {
-        **{name: values for name, values in OF_A_FAMILY.items() if name != "unused_ids"},
-        "vocabulary_size": [11],
-        "num_layers": [2],
-        "max_length": [7],
-        "num_segments": [2],
-        "norm_first": [True],
-        "positions": ["sinusoidal", "rotary"],
-    },
-    Classifier: {
-        "num_classes": [4],
-        "pooling": ["first", "max", "attention"],
-        "hidden_units": [5],
-        "activation": ["gelu"],
-        "multi_label": [True],
-    },
-    SentenceEmbedder: {"pooling": ["first", "max", "attention"], "normalize": [False], "embedding_units": [5]},
-    MaskedLanguageModel: {"activation": ["tanh"], "epsilon": [0.3], "unused_ids": [(0, 4)]},
-    layers.SequencePooling: {"kind": ["first", "max"]},
+    layers.MultiHeadAttention: [
+        dict(num_heads=2, key_dim=6, use_bias=False, flash_attention=True, score_scale=0.7),
+        dict(use_qkv_bias=False, flash_attention=False),
+        dict(
+            num_key_value_heads=1,
+            rotary_embedding=layers.RotaryEmbedding(pairs="adjacent", max_wavelength=50.0),
+            sliding_window=2,
+            use_query_key_norm=True,
+            norm_epsilon=0.3,
+        ),
+    ],
+    layers.RotaryEmbedding: [dict(max_wavelength=20.0, pairs="adjacent", scaling=SCALING), dict(rotary_dim=2)],
+    layers.FeedForward: [dict(units=5, activation="geglu", use_bias=False)],
+    GPT: [
+        dict(
+            vocabulary_size=11,
+            units=24,
+            num_heads=6,
+            num_layers=2,
+            context_length=5,
+            feed_forward_units=7,
+            activation="swiglu",
+            normalization="rms",
+            tied_embeddings=False,
+            unused_ids=(0, 4),
+            use_qkv_bias=False,
+            score_scale=0.7,
+            sliding_window=2,
+            epsilon=0.3,
+        ),
+        dict(
+            context_length=40,
+            num_key_value_heads=1,
+            positions="rotary",
+            use_bias=False,
+            key_dim=6,
+            use_query_key_norm=True,
+            max_wavelength=20.0,
+            rotary_dim=4,
+            rotary_scaling=SCALING,
+            parallel_residual=True,
+        ),
+    ],
+    Transformer: [
+        dict(
+            source_vocabulary_size=11,
+            units=24,
+            num_heads=6,
+            feed_forward_units=7,
+            encoder_layers=2,
+            decoder_layers=2,
+            activation="swiglu",
+            normalization="rms",
+            norm_first=True,
+            positions="learned",
+            max_length=17,
+            tied_embeddings="none",
+            unused_ids=(0, 4),
+            epsilon=0.3,
+        ),
+        dict(positions="rotary", tied_embeddings="all", use_bias=False, use_output_bias=True, scale_embeddings=False),
+        dict(target_vocabulary_size=11, position_pairs="halves"),
+    ],
+    Encoder: [
+        dict(
+            vocabulary_size=11,
+            units=24,
+            num_heads=6,
+            num_layers=2,
+            feed_forward_units=7,
+            max_length=7,
+            num_segments=2,
+            activation="swiglu",
+            normalization="rms",
+            epsilon=0.3,
+        ),
+        dict(norm_first=True, positions="sinusoidal", use_bias=False),
+        dict(positions="rotary"),
+    ],
+    Classifier: [
+        dict(num_classes=4, pooling="first", hidden_units=5, activation="gelu"),
+        dict(pooling="attention", multi_label=True),
+    ],
+    SentenceEmbedder: [dict(pooling="max", normalize=False, embedding_units=5)],
+    MaskedLanguageModel: [dict(activation="tanh", epsilon=0.3, unused_ids=(0, 4))],
+    layers.SequencePooling: [dict(kind="first"), dict(kind="max")],
 }
-# Options that others need.
-WITH = {"parallel_residual": {"norm_first": True, "cross_attention": False}}
-REFUSED = {"value_dim", "output_shape", "attention_axes", "use_gate"}
+REFUSED = [
+    (layers.MultiHeadAttention, dict(value_dim=5)),
+    (layers.MultiHeadAttention, dict(output_shape=12)),
+    (layers.MultiHeadAttention, dict(attention_axes=1)),
+    (layers.MultiHeadAttention, dict(use_gate=True)),
+    (layers.FeedForward, dict(activation="tanh")),
+    (layers.FeedForward, dict(activation=keras.ops.relu6)),
+]
 # Those that attention to a source does not know.
 ALSO_ALONE = {"num_key_value_heads", "rotary_embedding", "sliding_window", "use_query_key_norm"}
+NOT_OF_AN_ENCODER = {"num_key_value_heads", "sliding_window", "parallel_residual"}
 FAMILIES = {
     GPT: dict(vocabulary_size=13, units=12, num_heads=3, num_layers=1, context_length=16),
     Transformer: dict(
@@ -159,17 +177,13 @@ def arguments(kind):
     return [name for name in dict.fromkeys(named) if name != "self"]
 
 
-def cases(*classes):
-    """Each option of classes, as `(class, {name: value})`, and all those of training together."""
+def cases(*classes, without=()):
+    """Each row of options of these classes, as `(class, {name: value})`, with those of training."""
     for kind in classes:
-        for name, values in OPTIONS[kind].items():
-            for value in values:
-                shown = getattr(value, "__name__", value)  # a function's address differs from process to process
-                needed = {} if kind in FAMILIES else WITH.get(name, {})
-                needed = {each: value for each, value in needed.items() if each in arguments(kind)}
-                yield pytest.param(kind, {name: value, **needed}, id=f"{kind.__name__} {name} {shown}")
-        if training := {name: TRAINING[name] for name in arguments(kind) if name in TRAINING}:
-            yield pytest.param(kind, training, id=f"{kind.__name__} training")
+        training = {name: TRAINING[name] for name in arguments(kind) if name in TRAINING}
+        for number, row in enumerate(OPTIONS[kind]):
+            options = {name: value for name, value in row.items() if name not in without}
+            yield pytest.param(kind, options | training, id=f"{kind.__name__} {number}")
 
 
 @pytest.fixture
@@ -190,7 +204,10 @@ def changed(monkeypatch):
 
 @pytest.mark.parametrize("kind", OPTIONS, ids=lambda kind: kind.__name__)
 def test_every_argument_is_tried(kind):
-    missing = {*arguments(kind)} - {*OPTIONS[kind], *TRAINING, "dtype", "name", "trainable", "encoder"}
+    tried = {name for row in OPTIONS[kind] for name in row}
+    refused = {name for of_kind, option in REFUSED for name in option if of_kind is kind}
+    refused |= NOT_OF_AN_ENCODER if kind is layers.TransformerEncoderLayer else set()
+    missing = {*arguments(kind)} - tried - refused - {*TRAINING, "dtype", "name", "trainable", "encoder"}
     assert not missing, f"Decide in zoo/serving/packed/supported.py whether these are packed: {missing}"
 
 
@@ -224,46 +241,73 @@ def of_packed(layer, inputs, memory):
     return outputs(prefill(length)[0]), outputs(last)
 
 
+def decoder_layer(parts=1, **options):
+    """A layer that is not built: in one part with an odd number of heads, which two parts cannot divide."""
+    return layers.TransformerDecoderLayer({1: 3, 2: 2}[parts], 10, **options)
+
+
 @pytest.mark.parametrize(
-    ("kind", "option", "to_a_source", "parts"),
+    ("kind", "option", "parts"),
     [
-        pytest.param(*case.values, to_a_source, parts, id=f"{case.id}{'' if to_a_source else ' alone'} in {parts}")
+        pytest.param(*case.values, parts, id=f"{case.id} in {parts}")
         for case in cases(
             layers.TransformerDecoderLayer, layers.MultiHeadAttention, layers.RotaryEmbedding, layers.FeedForward
         )
-        for to_a_source in ([True, False] if ALSO_ALONE & {*case.values[1]} else [True])
         for parts in ([1, 2] if case.values[0] is layers.TransformerDecoderLayer else [1])
     ],
 )
-def test_a_decoder_layer(kind, option, to_a_source, parts, changed, randomize, arrays, monkeypatch):
-    """In one part with an odd number of heads; and the layer's own options also in two parts.
+def test_a_decoder_layer(kind, option, parts, changed, randomize, arrays, monkeypatch):
+    """In one part; and with the layer's own options also in two.
 
     Parts divide heads and inner units. How the layers inside turn a head or which function an inner unit has, is the
     same in each. Of two parts, an odd number of heads, as of keys and values here, and of inner units, stays in one.
     """
     monkeypatch.setattr(packed_layers, "WIDE", 1 if parts == 2 else math.inf)
     changed(kind, option)
-    rotary = {"rotary_embedding": layers.RotaryEmbedding()} if kind is layers.RotaryEmbedding else {}
-    alone = {} if to_a_source else {"cross_attention": False}
-    layer = layers.TransformerDecoderLayer({1: 3, 2: 2}[parts], 10, **alone, **rotary)
+    more = {"rotary_embedding": layers.RotaryEmbedding()} if kind is layers.RotaryEmbedding else {}
+    more |= {"cross_attention": False} if kind is layers.MultiHeadAttention and ALSO_ALONE & {*option} else {}
+    layer = decoder_layer(parts, **more)
     data = arrays(inputs=(2, 4, 12), memory=(2, 5, 8))
     memory = data.memory if layer.cross_attention else None
     layer.build(data.inputs.shape, None if memory is None else memory.shape)
     randomize(layer)
-    reason, name = unsupported(layer), next(iter(option))
-    source = layer.memory_attention if layer.cross_attention else None
-    unknown_activation = layer.feed_forward.activation not in ACTIVATIONS
-    unknown_to_source = source and any(getattr(source, each) for each in ALSO_ALONE)
-    assert bool(reason) == bool(name in REFUSED or unknown_activation or unknown_to_source), reason
-    if reason:
-        assert name in reason
-        return
+    assert unsupported(layer) is None
     expected = layer(data.inputs, memory).numpy()
     if layer.norm_first:
         expected -= expected.mean(-1, keepdims=True)  # which the next norm would do
     tolerance = 1e-5 * np.abs(expected).max()
     for found, wanted in zip(of_packed(layer, data.inputs, memory), (expected, expected[:, -1:]), strict=True):
         np.testing.assert_allclose(found, wanted, atol=tolerance)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_feed_forward_network(activation, randomize, arrays):
+    network = layers.FeedForward(5, activation)
+    inputs = arrays(inputs=(7, 4)).inputs
+    network.build(inputs.shape)
+    randomize(network)
+    assert unsupported(network) is None
+    found = PackedFeedForward(network, Unmoved(), Unmoved())(tf.constant(inputs))
+    np.testing.assert_allclose(found, network(inputs), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [
+        *REFUSED,
+        *(
+            (layers.MultiHeadAttention, {name: OPTIONS[layers.MultiHeadAttention][2][name]})
+            for name in sorted(ALSO_ALONE)
+        ),
+        (layers.TransformerDecoderLayer, dict(num_key_value_heads=1)),
+    ],
+)
+def test_a_decoder_layer_with_an_unknown_option(kind, option, changed):
+    """The last ones are unknown to the attention to a source alone."""
+    changed(kind, option)
+    layer = decoder_layer()
+    layer.build((2, 4, 12), (2, 5, 8))
+    assert next(iter(option)) in unsupported(layer)
 
 
 def step(model, beginning=SOURCE):
@@ -285,7 +329,6 @@ def test_a_family(kind, option, randomize):
 
 OF_AN_ENCODER = dict(vocabulary_size=13, units=12, num_heads=3, num_layers=1, max_length=16, positions="rotary")
 OF_ALL_LAYERS = {"normalization", "norm_first", "epsilon"}
-NOT_OF_AN_ENCODER = {"num_key_value_heads", "sliding_window", "parallel_residual"}
 
 
 def assert_packed_alike(model):
@@ -320,20 +363,28 @@ def test_a_head(kind, option, randomize):
         layers.RotaryEmbedding,
         layers.FeedForward,
         layers.SequencePooling,
+        without=NOT_OF_AN_ENCODER,
     ),
 )
 def test_a_layer_of_an_encoder(kind, option, changed, randomize):
     changed(kind, option)
-    model = randomize(SentenceEmbedder(Encoder(**OF_AN_ENCODER), normalize=False))
-    name, layer = next(iter(option)), model.encoder.encoder[0]
-    unknown_activation = layer.feed_forward.activation not in ACTIVATIONS
-    reason = unsupported(model)
-    assert bool(reason) == bool(name in REFUSED | NOT_OF_AN_ENCODER or unknown_activation), reason
-    if reason:
-        assert name in reason
-        assert pack(model, 7) is model
-    else:
-        assert_packed_alike(model)
+    assert_packed_alike(randomize(SentenceEmbedder(Encoder(**OF_AN_ENCODER), normalize=False)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [
+        REFUSED[0],
+        (layers.MultiHeadAttention, dict(num_key_value_heads=1)),
+        (layers.MultiHeadAttention, dict(sliding_window=2)),
+        (layers.TransformerEncoderLayer, dict(parallel_residual=True, norm_first=True)),
+    ],
+)
+def test_an_encoder_with_a_layer_of_an_unknown_option_stays_as_it_is(kind, option, changed):
+    changed(kind, option)
+    model = SentenceEmbedder(Encoder(**OF_AN_ENCODER), normalize=False)
+    assert next(iter(option)) in unsupported(model)
+    assert pack(model, 7) is model
 
 
 def test_a_recurrent_encoder_stays_as_it_is():
@@ -348,25 +399,34 @@ def test_a_classifier_whose_tokens_vote_stays_as_it_is():
     assert unsupported(model) == "the packed Classifier does not know pooling='votes'"
 
 
-def test_an_encoder_layer_of_a_transformer(changed, randomize):
-    """With all options at once that it can have alone."""
-    kind, left = layers.TransformerEncoderLayer, NOT_OF_AN_ENCODER | OF_ALL_LAYERS
-    changed(kind, {name: TRAINING[name] for name in arguments(kind) if name in TRAINING})
-    changed(kind, {name: values[0] for name, values in OPTIONS[kind].items() if name not in left})
+@pytest.mark.parametrize(
+    ("kind", "option"), cases(layers.TransformerEncoderLayer, without=NOT_OF_AN_ENCODER | OF_ALL_LAYERS)
+)
+def test_an_encoder_layer_of_a_transformer(kind, option, changed, randomize):
+    """With all options that it can have alone."""
+    changed(kind, option)
     model = randomize(Transformer(**FAMILIES[Transformer]))
     packed, expected = pack(model, 16), step(model)
     assert packed is not model
     np.testing.assert_allclose(step(packed), expected, atol=1e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("name", sorted(NOT_OF_AN_ENCODER | OF_ALL_LAYERS))
-def test_a_transformer_with_an_unknown_encoder_layer_stays_as_it_is(name, changed):
-    kind = layers.TransformerEncoderLayer
-    changed(kind, {name: OPTIONS[kind][name][-1]})
-    changed(kind, {"norm_first": True} if name == "parallel_residual" else {})
+@pytest.mark.parametrize(
+    "option",
+    [
+        dict(normalization="rms"),
+        dict(epsilon=0.3),
+        dict(norm_first=True),
+        dict(norm_first=True, parallel_residual=True),
+        dict(num_key_value_heads=1),
+        dict(sliding_window=2),
+    ],
+)
+def test_a_transformer_with_an_unknown_encoder_layer_stays_as_it_is(option, changed):
+    changed(layers.TransformerEncoderLayer, option)
     model = Transformer(**FAMILIES[Transformer])
     assert pack(model, 16) is model
-    assert ("norm_first" if name == "parallel_residual" else name) in unsupported(model)
+    assert next(iter(option)) in unsupported(model)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)

@@ -7,7 +7,7 @@ import zoo
 from zoo import MaskFiller, TextClassifier, TextEmbedder, TextGenerator, Translator
 from zoo.checkpoints.saving import save_checkpoint
 from zoo.models import GPT, Classifier, Encoder, MaskedLanguageModel, RNNSeq2Seq, SentenceEmbedder, Transformer
-from zoo.serving import ServableTranslator, export
+from zoo.serving import ServableGenerator, ServableTranslator, export
 from zoo.text import CharacterTokenizer, MarianTokenizer, SentencePieceTokenizer, WordPieceTokenizer
 
 SCRIPTS = ["a man rides a horse", "мужчина едет на лошади", "ένας άντρας ιππεύει", "رجل يركب حصانا", "איש רוכב על סוס"]
@@ -151,3 +151,8 @@ def servable_transformer(exported_transformer):
 @pytest.fixture(scope="session")
 def servable(exported):
     return ServableTranslator(exported)
+
+
+@pytest.fixture(scope="session")
+def servable_generator(exported_generator):
+    return ServableGenerator(exported_generator)

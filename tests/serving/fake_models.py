@@ -29,11 +29,11 @@ def model_of(functions):
     return Model(signatures, lambda name, /, **inputs: functions[name][2](**inputs))
 
 
-def model_from(version):
-    """A model of an exported version's folder."""
+def model_from(version, loaded=None):
+    """A model of an exported version's folder, which may be loaded already."""
     saved = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes())
     signatures = get_model_metadata_pb2.SignatureDefMap(signature_def=saved.meta_graphs[0].signature_def)
-    loaded = tf.saved_model.load(str(version))
+    loaded = loaded or tf.saved_model.load(str(version))
 
     def call(name, /, **inputs):
         dtypes = {key: tf.as_dtype(tensor.dtype) for key, tensor in signatures.signature_def[name].inputs.items()}

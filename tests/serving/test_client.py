@@ -18,7 +18,7 @@ import pytest
 from fake_models import LABELS, model_from, models
 from fake_serving import FakeGrpc, FakeRest, Refusal
 
-from zoo.serving import ServingClient, ServingError, open_servable
+from zoo.serving import ServingClient, ServingError
 from zoo.serving.clients import rest
 from zoo.serving.clients.messages import Address, Signature, TensorSpec, VersionStatus
 from zoo.tasks.text_continuation import TextContinuation
@@ -28,14 +28,10 @@ TEXTS = ["cab", "", "é 1", "日本語 😀", 'a"b\\c\nd\te\0f', "\ufeff\u2028",
 
 
 @pytest.fixture(scope="module")
-def exports(exported, exported_generator):
-    """Folders of version 1 of a translator and of a generator."""
-    return {"tiny": exported / "1", "tiny-teller": exported_generator}
-
-
-@pytest.fixture(scope="module")
-def all_models(exports):
-    return {**models(), **{name: {1: model_from(version)} for name, version in exports.items()}}
+def all_models(servable, servable_generator):
+    """Also a translator and a generator that were exported."""
+    exports = {"tiny": servable, "tiny-teller": servable_generator}
+    return {**models(), **{name: {1: model_from(each.path, each._saved_model)} for name, each in exports.items()}}
 
 
 @pytest.fixture(scope="module", params=["rest", "grpc"])
@@ -272,16 +268,15 @@ class TestTexts:
         assert [(each.text, each.score) for each in found] == [("ABC", 0.5), ("DE", 0.0)]
 
     @pytest.mark.parametrize("fake", ["rest"], indirect=True)
-    def test_generations_and_scores_are_those_of_the_export(self, client, exports):
-        generator = open_servable(exports["tiny-teller"])
+    def test_generations_and_scores_are_those_of_the_export(self, client, servable_generator):
         texts = ["ab", "", "c a"]
         settings = dict(temperature=[0.8, 1.5, 0], top_k=3, top_p=0.9, repetition_penalty=1.2, stop=["ca", "b b"])
         found = client("tiny-teller").generate(texts, max_new_tokens=9, seed=5, batch_size=2, **settings)
-        wanted = generator.generate(texts, max_new_tokens=9, seed=5, batch_size=3, **settings)
+        wanted = servable_generator.generate(texts, max_new_tokens=9, seed=5, batch_size=3, **settings)
         for ours, theirs in zip(found, wanted, strict=True):
             assert (ours.prompt, ours.text, ours.tokens) == (theirs.prompt, theirs.text, theirs.tokens)
             assert ours.log_probability == pytest.approx(theirs.log_probability, abs=1e-4)
-        for ours, theirs in zip(client("tiny-teller").score(texts), generator.score(texts), strict=True):
+        for ours, theirs in zip(client("tiny-teller").score(texts), servable_generator.score(texts), strict=True):
             assert (ours.text, ours.tokens) == (theirs.text, theirs.tokens)
             assert ours.perplexity == pytest.approx(theirs.perplexity, rel=1e-4)
 

@@ -1,12 +1,10 @@
 """An exported model in Python. That it answers as what was exported is in `zoo.testing.TaskTests`."""
 
-import shutil
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.serving import ServableGenerator, ServableTranslator, export
+from zoo.serving import ServableTranslator, export
 
 TEXTS = ["cab", "", "4321 abcd", "é 1", "  ", "?", "dd", "a"]
 
@@ -16,14 +14,6 @@ def test_without_attention_there_is_no_such_signature(without_attention, exporte
     assert servable(TEXTS) == without_attention(TEXTS)
     with pytest.raises(ValueError, match=r"vector/1 has no signature 'attention'"):
         servable.attend(["a"])
-
-
-def test_the_newest_version_that_is_whole(exported, tmp_path):
-    shutil.copytree(exported / "1", tmp_path / "9")
-    shutil.copytree(exported / "1", tmp_path / "10")
-    (tmp_path / "11").mkdir()
-    assert ServableTranslator(tmp_path).path == tmp_path / "10"
-    assert ServableTranslator(str(tmp_path / "9")).path == tmp_path / "9"
 
 
 @pytest.mark.parametrize("name", ["nowhere", "empty"])
@@ -50,9 +40,8 @@ def test_a_saved_model_of_another_kind(tmp_path, given, gives):
         ServableTranslator(tmp_path)
 
 
-def test_a_generator_streams_what_it_generates(exported_generator):
-    servable = ServableGenerator(exported_generator)
-    assert "".join(servable.stream("ab", seed=1)) == servable(["ab"], seed=1)[0]
+def test_a_generator_streams_what_it_generates(servable_generator):
+    assert "".join(servable_generator.stream("ab", seed=1)) == servable_generator(["ab"], seed=1)[0]
 
 
 @pytest.mark.long
@@ -99,8 +88,8 @@ def test_masks_of_an_export_and_of_an_older_one_without(translator, tmp_path):
         servable.complete(["cab"], hidden=[[1]])
 
 
-def test_tokens_can_be_chosen_only_if_it_was_exported_so(servable, exported_generator):
+def test_tokens_can_be_chosen_only_if_it_was_exported_so(servable, servable_generator):
     with pytest.raises(ValueError, match=r"/1 has no signature 'complete'; export the model again with explore=True"):
         servable.complete(["a"])
     with pytest.raises(ValueError, match=r"has no signature 'score_tokens'; export the model again with explore=True"):
-        ServableGenerator(exported_generator).score_tokens(["a"])
+        servable_generator.score_tokens(["a"])

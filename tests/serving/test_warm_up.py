@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from zoo.serving import ServableGenerator
 from zoo.serving.exporting import write_warm_up
 from zoo.serving.layout import WARM_UP_FILE
 from zoo.text import BytePairTokenizer, CharacterTokenizer
@@ -34,11 +33,11 @@ def answered(servable):
 
 
 @pytest.mark.long
-def test_every_signature_answers_them(servable_transformer, exported_generator):
+def test_every_signature_answers_them(servable_transformer, servable_generator):
     rows = answered(servable_transformer)
     assert set(rows) == {"serving_default", "generate", "score", "attention", "attention_by_head"}
     assert all(each == [1, 4, 16] for each in rows.values())
-    rows = answered(ServableGenerator(exported_generator))
+    rows = answered(servable_generator)
     assert rows.pop("serving_default") == [1]
     assert rows == {name: [1, 4, 16] for name in ("generate", "score", "attention", "attention_by_head")}
 

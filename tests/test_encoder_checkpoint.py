@@ -57,6 +57,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_whole_one(folder):
     classifier = zoo.load(folder)
     assert (classifier.labels, classifier.max_length) == (["LABEL_0", "LABEL_1"], 9)
@@ -257,6 +258,7 @@ def test_the_length_of_first_checkpoints(folder, settings, limit):
     assert zoo.load(folder).max_length == limit
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert"])
 def test_an_embedder_and_its_length(folder, name):
     modules(folder, ["Transformer", "Pooling", "Normalize"], MEAN, [*PLACES, "2_Normalize"])

@@ -38,7 +38,9 @@ def tokenizer(model, library):
 class TestMarian(TokenizerTests):
     texts = ("lower slow", "", "a", "b a")
     before = " "
-    test_a_corpus_is_encoded_by_one_graph = None  # as those of all `SentencePieceTokenizer`
+    # As all of `SentencePieceTokenizer`, whose graph takes seconds to trace.
+    test_a_row_does_not_depend_on_its_neighbours = None
+    test_a_corpus_is_encoded_by_one_graph = None
 
     @pytest.fixture(autouse=True)
     def _of_the_module(self, tokenizer):
@@ -101,6 +103,14 @@ def test_a_language_is_unknown_to_a_vocabulary_without_languages(model):
     """As in `transformers`, whose code for the language does not depend on the vocabulary."""
     only_pieces = MarianTokenizer(model)
     assert pieces(only_pieces, ">>fra<< lower") == ["<unk>", *pieces(only_pieces, "lower")]
+
+
+def test_a_language_counts_in_its_row_alone(tokenizer):
+    texts = [">>deu<<lower", "slow", ">>fra<< a", "", ">>xyz<<", "b"]
+    rows = tokenizer.tokenize(texts).numpy()
+    assert [row[row > 0].tolist() for row in rows] == [
+        row[row > 0].tolist() for row in (tokenizer.tokenize([text]).numpy()[0] for text in texts)
+    ]
 
 
 def test_broken_bytes_in_a_language_are_part_of_it(tokenizer):

@@ -53,13 +53,13 @@ def test_alone_and_beside_others(nfc):
         assert nfc([text]) == of_library([text])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(
         st.text(
             st.one_of(st.sampled_from(CONCERNED), st.sampled_from("aeiouAE \n\u0301\u1112\u1161\u11ab")), max_size=12
         ),
-        max_size=4,
+        max_size=12,
     )
 )
 def test_of_what_is_concerned_in_any_order(nfc, texts):

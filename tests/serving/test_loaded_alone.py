@@ -96,18 +96,13 @@ def alone(exported, exported_transformer, tmp_path_factory):
     return json.loads(run.stdout.splitlines()[-1])
 
 
-@pytest.fixture(scope="module", params=["eager", "session"])
-def loaded(request, alone):
-    return alone[request.param]
-
-
 def test_nothing_of_ours_is_imported_and_it_loads_without_a_word(alone):
     """No warning of gradients that were not saved, nor of anything else, but for notes on the machine."""
     assert (alone["strangers"], alone["said"]) == ([], "")
     assert set(alone["eager"]) == set(alone["session"]) == {"serving_default", "generate", "score", "attention"}
 
 
-def test_answers_are_the_translators(loaded, translator, servable):
+def test_answers_are_the_translators(alone, translator, servable, eager):
     """By `generate` its own; otherwise those of a servable, which `zoo.testing.TaskTests` compares with it."""
     texts = set()
     for number, batch in enumerate(BATCHES):
@@ -119,14 +114,17 @@ def test_answers_are_the_translators(loaded, translator, servable):
             "score": servable._signatures["score"](text=text, target=target),
             "attention": servable._signatures["attention"](text=text),
         }
-        for name, tensors in expected.items():
-            for key, tensor in tensors.items():
-                found, wanted = loaded[name][number][key], tensor.numpy()
-                if tensor.dtype == tf.string:
-                    wanted = [row.hex() if isinstance(row, bytes) else [each.hex() for each in row] for row in wanted]
-                    assert found == wanted, f"{name}, {key}"
-                else:
-                    found = np.reshape(found, wanted.shape)
-                    np.testing.assert_allclose(found, wanted, atol=1e-5, err_msg=f"{name}, {key}")
-        texts.update(loaded["serving_default"][number]["text"])
+        for loaded in (alone["eager"], alone["session"]):
+            for name, tensors in expected.items():
+                for key, tensor in tensors.items():
+                    found, wanted = loaded[name][number][key], tensor.numpy()
+                    if tensor.dtype == tf.string:
+                        hexed = (
+                            row.hex() if isinstance(row, bytes) else [each.hex() for each in row] for row in wanted
+                        )
+                        assert found == [*hexed], f"{name}, {key}"
+                    else:
+                        found = np.reshape(found, wanted.shape)
+                        np.testing.assert_allclose(found, wanted, atol=1e-5, err_msg=f"{name}, {key}")
+            texts.update(loaded["serving_default"][number]["text"])
     assert len(texts) >= 6, "or equal answers would mean little"

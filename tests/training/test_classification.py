@@ -127,7 +127,7 @@ def test_batches_from_any_step_on_are_those_of_the_whole_training(recipe_of):
 
 @pytest.mark.long
 def test_a_classifier_starts_from_a_masked_language_model_with_its_lower_layers_frozen(
-    recipe_of, folder, tmp_path, without_export
+    recipe_of, folder, tmp_path, without_export, eager
 ):
     (folder / "gaps.toml").write_text(
         f'[corpus]\nkind = "text"\ntrain = "text.txt"\n[tokenizer]\nsize = 200\n'

@@ -89,7 +89,7 @@ def test_run_is_exported_again(name, workplace, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["words", "text"])
-def test_stopped_training_goes_on(name, workplace, tmp_path, monkeypatch):
+def test_stopped_training_goes_on(name, workplace, tmp_path, monkeypatch, eager):
     """It ends as 0.1 ended, of which `runs/` holds the whole log; the moving average has no warm-up, as there."""
     from zoo_training.run import Run, train
     from zoo_training.schema.recipe import read_recipe

@@ -140,8 +140,8 @@ class TestTraining:
         exec("\n".join(statements), scope)
         assert set(eval(call, scope)) == {"text", "log_probability", "tokens"}
 
-    def test_stopped_it_goes_on_to_the_same_weights(self, workplace, tmp_path, eager):
-        """From what a kill in the second epoch leaves behind."""
+    def test_stopped_it_goes_on_to_the_same_weights(self, workplace, tmp_path):
+        """From what a kill in the second epoch leaves behind; compiled by XLA, as language models are by default."""
 
         class CopyAt6(keras.callbacks.Callback):
             number = 0
@@ -151,7 +151,8 @@ class TestTraining:
                 if self.number == 6:
                     shutil.copytree(tmp_path / "alone", tmp_path / "stopped")
 
-        short = recipe(workplace, "model.dropout=0.1", "training.epochs=2", "training.steps_per_epoch=4")
+        few = "training.epochs=2", "training.steps_per_epoch=4", "training.jit_compile=true"
+        short = recipe(workplace, "model.dropout=0.1", *few)
         alone = fit(short, language_modelling.prepare(short), tmp_path / "alone", [CopyAt6()])
         assert (tmp_path / "stopped" / CHECKPOINT_FILE).is_file()
         resumed = fit(short, language_modelling.prepare(short), tmp_path / "stopped")

@@ -23,7 +23,8 @@ BATCH = {"source": SOURCE, "target": TARGET}
 KINDS = {
     "as in the paper": {},
     "modern, one vocabulary": dict(
-        positions="rotary",
+        positions="learned",
+        max_length=8,
         normalization="rms",
         norm_first=True,
         activation="swiglu",

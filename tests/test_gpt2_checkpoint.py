@@ -124,7 +124,7 @@ def test_a_prompt_begins_without_a_start_token_and_an_empty_one_with_it(loaded):
     np.testing.assert_array_equal(loaded._prompts(tf.constant(["To be", ""])), rows)
 
 
-def test_a_score_begins_with_the_second_token(loaded):
+def test_a_score_begins_with_the_second_token(loaded, eager):
     ids = loaded.tokenizer.tokenize(["To be, or"]).numpy()
     logits = np.array(loaded.model(ids), "float64")[0]
     logits -= np.log(np.exp(logits).sum(-1, keepdims=True))

@@ -60,12 +60,12 @@ def test_a_run_with_one_of_each_kind(tmp_path):
         zoo.load(tmp_path)
 
 
-def test_an_exported_model_or_a_version_of_it(folder, translator):
+def test_an_exported_model_or_a_version_of_it(folder):
+    """That it answers as what was exported is in `zoo.testing.TaskTests`."""
     for name, version in (("tiny", "2"), ("tiny/1", "1")):
         loaded = zoo.load(folder / "models" / name)
         assert isinstance(loaded, ServableTranslator)
         assert loaded.path == folder / "models" / "tiny" / version
-    assert loaded(["cab", "b"]) == translator(["cab", "b"])
 
 
 @pytest.mark.parametrize(

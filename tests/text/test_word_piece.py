@@ -469,8 +469,8 @@ def corpora():
 @pytest.mark.long
 @pytest.mark.parametrize(("size", "lowercase"), [(30_000, True), (8_000, False), (500, True)])
 def test_sentences_of_corpora(size, lowercase):
-    """A sixth of them, of which the tokenizer is learnt, and a sixth that it has not seen."""
-    texts = [*corpora()[::6], *corpora()[1::6]]
+    """A twelfth of them, of which the tokenizer is learnt, and a twelfth that it has not seen."""
+    texts = [*corpora()[::12], *corpora()[1::12]]
     tokenizer = WordPieceTokenizer.learn(texts[: len(texts) // 2], size, lowercase=lowercase, limit_alphabet=200)
     library = library_of(tokenizer)
     values, lengths = compiled_encoder(tokenizer)(texts)

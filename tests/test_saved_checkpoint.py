@@ -195,7 +195,7 @@ class TestTransformers:
             ours = [id_ for id_ in range(1, len(places) + 1) if id_ not in task.model.unused_ids]
             np.testing.assert_allclose(expected[..., [places[id_ - 1] for id_ in ours]], found[..., ours], atol=1e-4)
 
-    def test_texts(self, saved, theirs):
+    def test_texts(self, saved, theirs, eager):
         import torch
 
         (task, _), (model, tokenizer) = saved, theirs
@@ -333,7 +333,7 @@ def set_row(model, id_, row_of):
 
 
 @pytest.mark.long
-def test_one_token_for_start_and_end(tmp_path, randomize):
+def test_one_token_for_start_and_end(tmp_path, randomize, eager):
     """As in GPT-2, where the two have one embedding."""
     generator = make_generator("as GPT-2")
     set_row(randomize(generator.model), START, lambda rows: rows[END])
@@ -344,7 +344,7 @@ def test_one_token_for_start_and_end(tmp_path, randomize):
 
 
 @pytest.mark.long
-def test_an_end_that_was_trained_further_stays_the_end(tmp_path, randomize):
+def test_an_end_that_was_trained_further_stays_the_end(tmp_path, randomize, eager):
     """An imported GPT-2 has one row for start and end; training changes only that of the end."""
     generator = make_generator("as GPT-2")
     set_row(randomize(generator.model), START, lambda rows: rows[END])

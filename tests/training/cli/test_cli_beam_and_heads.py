@@ -82,14 +82,14 @@ class TestHeads:
         ],
     )
     @pytest.mark.long
-    def test_chosen_maps(self, transformer, tmp_path, options, titles):
+    def test_chosen_maps(self, transformer, tmp_path, eager, options, titles):
         path = tmp_path / "page.html"
         assert succeeds("attend", transformer, "cab1", *options, "--out", path) == f"{path}\n"
         (picture,) = pictures(path)
         assert [(kind["layers"], kind["heads"]) for kind in picture["kinds"]] == titles
 
     @pytest.mark.long
-    def test_of_several_texts_and_as_svg_the_one_map(self, transformer, tmp_path, monkeypatch):
+    def test_of_several_texts_and_as_svg_the_one_map(self, transformer, tmp_path, monkeypatch, eager):
         page, plain = tmp_path / "page.html", tmp_path / "plain.svg"
         succeeds("attend", transformer, "cab1", "b", "--out", page)
         assert [len(each["kinds"]) for each in pictures(page)] == [3, 3]

@@ -170,6 +170,8 @@ def by_hand(pieces, **options):
 class LearntTests(TokenizerTests):
     texts = ("A man in blue", "", "is cleaning", "(a) window, men.")
     before = " "
+    # Ids of batches are those of the library, which encodes each text alone; a graph takes seconds to trace.
+    test_a_row_does_not_depend_on_its_neighbours = None
 
     def make_tokenizer(self):
         return SentencePieceTokenizer(learnt(self.name))
@@ -299,7 +301,7 @@ def test_decisions_as_close_as_rounding_in_long_texts():
     for couple, exponent, sign in zip(couples, random.uniform(-7, -2, 32), random.choice([-1, 1], 32), strict=True):
         scores[couple] = scores[couple[0]] + scores[couple[1]] + float(sign * 10**exponent)
     both = Pair(written({"▁": -3.3, **scores}), compiled=True)
-    sizes = (1, 5, 30, 200, 1000) * 2
+    sizes = (1, 5, 30, 200, 1000) * 6
     words = [["".join(random.choice(couples, n)) for n in random.choice([1, 1, 2, 5, 40], size)] for size in sizes]
     both.check([" ".join(text) for text in words])
     alone = both.library.encode(couples)

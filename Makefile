@@ -10,6 +10,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Processes that run tests: one for each core, with up to 4 GB of memory.
+WORKERS ?= 2
 # Containers often set it. The tests start Python a hundred times, and each would compile all files again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -26,20 +28,20 @@ demo: .venv/ready-demo
 	echo "--- took $$(($$(date +%s) - begin)) s"
 
 test: .venv/ready-test lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not peers and not long and not browser"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not peers and not long and not browser"
 
 test-long: .venv/ready-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m long
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m long
 
 test-peers: .venv/ready-peers
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m peers
 
 test-torch: .venv/ready-peers
 	KERAS_BACKEND=torch $(BIN)/python -m pytest tests/layers/test_any_backend.py tests/layers/test_frozen_layers.py
 
 test-browser: .venv/ready-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[browser]"
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m browser tests/browser
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m browser tests/browser
 
 lint: .venv/ready-test
 	$(BIN)/ruff check

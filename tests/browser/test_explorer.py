@@ -730,6 +730,8 @@ class TestEncoders:
         told = page.run(f"return [...{first}.querySelectorAll('.token')].map((each) => each.title)")
         assert [float(each.removesuffix("%")) / 100 for each in told] == pytest.approx(weights, abs=6e-4)
         assert page.run("return document.querySelectorAll('.heads button').length") == 2 * 2
+        page.open("moods", "abc " * 100)  # too long for maps of all heads
+        assert page.texts(".card h2") == ["moods", "Which tokens counted"]
 
     def test_how_similar_lines_are(self, page, server):
         lines = ["a cat sleeps", "a dog barks", "cats"]

@@ -261,7 +261,7 @@ def test_every_weight_has_a_gradient(head):
 
 
 def test_lower_precision(head):
-    """Of two, the one in which numbers are narrower and rounded less."""
+    """In float16, whose range is smaller than that of bfloat16, and whose rounding is finer: the bound is tight."""
     config = head.get_config()
     config["encoder"]["config"]["dtype"] = {"class_name": "DTypePolicy", "config": {"name": "mixed_float16"}}
     low = type(head).from_config(config)

@@ -21,8 +21,8 @@ class PackedEnsemble(Averaging, tf.Module):
         self.models = models
         self.source_vocabulary_size = models[0].source_vocabulary_size
         self.target_vocabulary_size = models[0].target_vocabulary_size
-        # Two threads compute two models at the same time: one text with 5 beams takes 0.64 of the time.
-        # (`benchmarks/notes.md`, serving.py)
+        # Two threads compute two models at the same time: a request alone, of one text with 5 beams, takes 0.64 of the
+        # time, and two requests at once 1.03. (`benchmarks/notes.md`, serving.py)
         self.in_parts = True
 
     def prepare_output_columns(self) -> None:

@@ -21,6 +21,7 @@ from zoo.text.pair_tokenizer import (
     checked_added_tokens,
     checked_pairs,
     merges_of,
+    of_words,
     visible,
     whole_words,
 )
@@ -192,7 +193,7 @@ class BytePairTokenizer(PairTokenizer):
         # `_split` of `WordTokenizer` turns texts into ids: `_normalized`, `_cut` into words, then these tables and
         # merges.
         self._words = WordPieces(
-            {_content(piece): ids[piece] for piece in whole if piece not in added},
+            {_content(piece): ids[piece] for piece in of_words(whole, added)},
             symbols,
             Merging(merges_of(pairs, ids), self.size),
         )

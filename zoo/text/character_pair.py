@@ -17,6 +17,7 @@ from zoo.text.pair_tokenizer import (
     checked_added_tokens,
     checked_pairs,
     merges_of,
+    of_words,
     visible,
     whole_words,
 )
@@ -135,12 +136,12 @@ class CharacterPairTokenizer(PairTokenizer):
         before, kept = ("", b"") if split else (f"([^{SPACE}])", rb"\1")
         self._cuts = (before + SPACE, kept + SEPARATOR + SPACE.encode()) if is_cut else None
         unknown = None if unk_token is None else ids[unk_token]
-        characters = {piece: i for piece, i in ids.items() if len(piece) == 1 and piece not in added}
+        characters = {piece: ids[piece] for piece in of_words(vocabulary, added) if len(piece) == 1}
         symbols = Characters(characters, [ids[piece] for piece in byte_pieces], unknown, fuse_unk)
         options = {"byte_fallback": byte_fallback, "unk_token": unk_token, "fuse_unk": fuse_unk}
         whole = vocabulary if ignore_merges else whole_words(vocabulary, pairs, **options)
         self._words = WordPieces(
-            {piece.encode(): ids[piece] for piece in whole if piece not in added},
+            {piece.encode(): ids[piece] for piece in of_words(whole, added)},
             symbols,
             Merging(merges_of(pairs, ids), self.size),
         )

@@ -130,6 +130,11 @@ def checked_added_tokens(added_tokens: Iterable[Mapping[str, Any]], vocabulary: 
     return tokens
 
 
+def of_words(pieces: Iterable[str], added: Mapping[str, AddedToken]) -> list[str]:
+    """The pieces that a word may become. It never becomes a special token, which only the caller may allow."""
+    return [piece for piece in pieces if piece not in added or not added[piece].special]
+
+
 def check_unk_token(unk_token: str | None, vocabulary: list[str]) -> None:
     """Refuses an unknown token without an id."""
     if unk_token is not None and unk_token not in vocabulary:

@@ -630,16 +630,19 @@ class TestAddedTokens:
         assert ours.id_of(piece) not in ours.tokenize([*texts, piece.strip("▁")]).numpy()
         assert (ours.tokenize(texts, special_tokens=True).numpy() == ours.id_of(piece)).any(axis=1).all()
 
+    @pytest.mark.parametrize("known", [True, False])
     @pytest.mark.parametrize(
-        ("name", "piece", "text"), [("gpt2 with a space before", "xq", ",XQ"), ("llama2", "▁", "a  b ")]
+        ("name", "piece", "text"), [("gpt2 with a space before", "xq", ",XQ"), ("llama2", "▁xq", "a xq")]
     )
-    def test_a_word_may_become_one_that_is_not_special(self, written, name, piece, text):
+    def test_a_word_becomes_one_that_is_not_special_if_the_model_has_it_too(self, written, name, piece, text, known):
         """Where the text has it only once it is in lower case, or once its spaces are `▁`."""
         content = self.content(name, {"content": piece})
-        content["model"]["vocab"][piece] = content["added_tokens"][-1]["id"]
         content["model"]["ignore_merges"] = True
+        content["pre_tokenizer"]["split" if name == "llama2" else "use_regex"] = True
+        if known:
+            content["model"]["vocab"][piece] = content["added_tokens"][-1]["id"]
         ours = self.check(written, content, [text])
-        assert ours.id_of(piece) in ours.tokenize([text]).numpy()
+        assert (ours.id_of(piece) in ours.tokenize([text]).numpy()) == known
 
     @pytest.mark.parametrize("name", ["gpt2", "llama2"])
     def test_they_are_never_split_at_random(self, written, name):

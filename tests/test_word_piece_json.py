@@ -65,6 +65,15 @@ def test_ids_in_the_order_of_the_checkpoint(tmp_path, bert_processing, options):
     assert shown == theirs.decode(theirs.encode(TEXTS[0]).ids).replace("[UNK]", "\ufffd")
 
 
+def test_a_word_becomes_an_added_token_only_if_the_model_has_it_too(tmp_path):
+    theirs = library()
+    theirs.add_tokens([AddedToken("ab", normalized=False), AddedToken("gro", normalized=False)])
+    tokenizer, order = read_word_pieces(written(tmp_path, json.loads(theirs.to_str())))
+    for text, pieces in (("AB", ["a", "##b"]), ("ab", ["ab"]), ("GRO", ["gro"])):
+        ids = order[tokenizer.tokenize([text]).numpy()[0]].tolist()
+        assert ids == theirs.encode(text, add_special_tokens=False).ids == [theirs.token_to_id(each) for each in pieces]
+
+
 def test_special_tokens_of_other_names(tmp_path):
     renamed = ["<pad>", "x", "<unk>", "<s>", "</s>", "<m>", *VOCABULARY[6:]]
     theirs = library(vocabulary=renamed, mask="<m>")

@@ -17,7 +17,7 @@ from zoo.checkpoints.tokenizer_files import (
 from zoo.text.added_tokens import AddedToken
 
 OTHER_PAIRS = "the tokenizer puts pairs of texts together otherwise than the zoo"  # a warning
-_FLAGS = [field.name for field in dataclasses.fields(AddedToken) if field.name != "content"]
+_FLAGS = [field.name for field in dataclasses.fields(AddedToken) if field.name not in ("content", "in_words")]
 
 
 def model_of(content: dict[str, Any], wanted: str) -> dict[str, Any]:
@@ -56,7 +56,8 @@ def vocabulary_of(
     defaults = [*({"content": piece, "special": True} for piece in special_tokens), *settings.named, *listed]
     defaults = [{**entry, "id": known[entry["content"]]} for entry in defaults if entry["content"] in known]
     added: dict[str, dict[str, Any]] = {}
-    ids = dict(ids)
+    words = ids  # an added token that is not among them comes from no word
+    ids = dict(words)
     for entry in (*defaults, *own, *settings.overrides):  # the last entry for a token counts
         piece, number = as_string(entry.get("content"), "the content of an added token"), entry.get("id")
         if type(number) is not int:
@@ -66,7 +67,7 @@ def vocabulary_of(
         if flag(entry, "single_word", False):
             raise ValueError(f"the added token {piece!r} has single_word = True, which cannot be read")
         flags = {name: flag(entry, name, name == "normalized" and not entry.get("special")) for name in _FLAGS}
-        added[piece] = {"content": piece, **flags}
+        added[piece] = {"content": piece, **flags, "in_words": piece in words}
     vocabulary = sorted(ids, key=ids.__getitem__)
     while size is not None and len(vocabulary) > size and added.get(vocabulary[-1], {}).get("special"):
         del added[vocabulary.pop()]

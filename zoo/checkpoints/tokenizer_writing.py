@@ -41,6 +41,9 @@ def write_tokenizer(
     added = {entry["content"]: entry for entry in made["added_tokens"]}
     for piece in special_tokens.values():
         added.setdefault(piece, vars(AddedToken(piece, special=True)))
+    added = {
+        piece: {name: flag for name, flag in entry.items() if name != "in_words"} for piece, entry in added.items()
+    }
     content = {
         "version": "1.0",
         "truncation": None,

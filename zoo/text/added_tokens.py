@@ -24,6 +24,7 @@ class AddedToken:
         normalized: whether it is matched in the normalised text, and in its normalised form.
         lstrip: whether white space before it belongs to it.
         rstrip: whether white space behind it belongs to it.
+        in_words: whether words may become it too, as they become any piece. A special token is never part of a word.
     """
 
     content: str
@@ -31,6 +32,7 @@ class AddedToken:
     normalized: bool = False
     lstrip: bool = False
     rstrip: bool = False
+    in_words: bool = True
 
 
 class AddedTokens(tf.Module):

@@ -131,8 +131,8 @@ def checked_added_tokens(added_tokens: Iterable[Mapping[str, Any]], vocabulary: 
 
 
 def of_words(pieces: Iterable[str], added: Mapping[str, AddedToken]) -> list[str]:
-    """The pieces that a word may become. It never becomes a special token, which only the caller may allow."""
-    return [piece for piece in pieces if piece not in added or not added[piece].special]
+    """The pieces that words may become: all but some of the added tokens."""
+    return [piece for piece in pieces if piece not in added or (added[piece].in_words and not added[piece].special)]
 
 
 def check_unk_token(unk_token: str | None, vocabulary: list[str]) -> None:

@@ -15,7 +15,7 @@ import tokenizers
 
 from zoo.text.added_tokens import AddedToken, AddedTokens
 from zoo.text.byte_pair_graph import WholeWords
-from zoo.text.pair_tokenizer import check_pieces, checked_added_tokens, visible
+from zoo.text.pair_tokenizer import check_pieces, checked_added_tokens, of_words, visible
 from zoo.text.strings import to_learn_from
 from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, whole_number
 from zoo.text.word_piece_graph import BertNormalizer, LongestMatch, cut_into_words
@@ -134,7 +134,7 @@ class WordPieceTokenizer(WordTokenizer):
 
         strips = lowercase if strip_accents is None else strip_accents
         self._normalizer = BertNormalizer(clean_text, handle_chinese_chars, strips, lowercase)
-        words = {piece: ids[piece] for piece in vocabulary if piece not in special}
+        words = {piece: ids[piece] for piece in of_words(vocabulary, added)}
         size = len(continuing_subword_prefix)
         continuing = {
             piece[size:]: id_

@@ -980,6 +980,10 @@ class TestSpecialTokens:
             ({"type": "BertProcessing"}, "the post-processor 'BertProcessing' cannot be read"),
             ({"type": "TemplateProcessing", "single": []}, "TemplateProcessing must have one text in `single`"),
             ({"type": "TemplateProcessing"}, "`single` must be a list. It is None"),
+            (
+                {"type": "Sequence", "processors": [{"type": "TemplateProcessing"}, {"type": "RobertaProcessing"}]},
+                "the post-processor 'TemplateProcessing', 'RobertaProcessing' cannot be read",
+            ),
         ],
     )
     def test_errors(self, written, processor, message):

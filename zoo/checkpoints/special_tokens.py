@@ -61,7 +61,10 @@ def read_special_tokens(path: str | pathlib.Path) -> SpecialTokens:
     if (path / TOKENIZER_FILE).is_file():
         content = read_json(path / TOKENIZER_FILE)
         try:
-            for component in chain_of(as_object(content, "it").get("post_processor"), "processors"):
+            chain = chain_of(as_object(content, "it").get("post_processor"), "processors")
+            if len([component for component in chain if component["type"] != "ByteLevel"]) > 1:
+                raise unknown_component("the post-processor", *chain)  # each one puts its tokens around the text
+            for component in chain:
                 if component["type"] == "TemplateProcessing":
                     before, after = tokens_around(component)
                     pair = [name for name, _ in pair_of(component)]

@@ -308,13 +308,19 @@ def test_a_bare_encoder_is_an_embedder_with_a_warning(folder):
 
 
 def test_special_tokens_of_robertas_two_files(tmp_path):
-    pieces = [*BytePairTokenizer.learn([""], 260).get_config()["vocabulary"], "<pad>", "<unk>", "<c>", "<d>", "<mask>"]
+    byte, *others = BytePairTokenizer.learn([""], 260).get_config()["vocabulary"]
+    pieces = [byte, "<pad>", *others, "<unk>", "<c>", "<d>", "<mask>"]
     (tmp_path / "vocab.json").write_text(json.dumps({piece: id_ for id_, piece in enumerate(pieces)}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n")
     (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
     (tmp_path / "special_tokens_map.json").write_text('{"cls_token": "<c>", "sep_token": {"content": "<d>"}}')
-    # Behind 256 bytes and the 4 ids of the zoo, in the order of padding, unknown, start, end.
-    assert encoders._of_byte_pairs(tmp_path, len(pieces)).unused == [260, 261, 262, 263]
+    # The ids plus 4, in the order of padding, unknown, start, end.
+    assert encoders._of_byte_pairs(tmp_path, len(pieces)).unused == [5, 261, 262, 263]
     (tmp_path / "special_tokens_map.json").write_text('{"cls_token": "<c>"}')
     with pytest.raises(ValueError, match=rf"^{tmp_path}: The vocabulary has no piece '</s>'\.$"):
         encoders._of_byte_pairs(tmp_path, len(pieces))
+    ids = {piece: id_ for id_, piece in enumerate(["<c>", "<d>", "<pad>", "<unk>", "<mask>", byte, *others])}
+    (tmp_path / "vocab.json").write_text(json.dumps(ids))
+    (tmp_path / "special_tokens_map.json").write_text('{"cls_token": "<c>", "sep_token": {"content": "<d>"}}')
+    with pytest.raises(ValueError, match=r"<d> has the id 1, which must be that of the padding or of a token that no"):
+        encoders._of_byte_pairs(tmp_path, len(ids))

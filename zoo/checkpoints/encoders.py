@@ -150,6 +150,14 @@ def _of_byte_pairs(path: pathlib.Path, size: int) -> _Vocabulary:
         copied = [tokenizer.id_of(piece) for piece in pieces]
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+    made = tokenizer.get_config()
+    first = made["vocabulary"][roberta.PADDING]
+    unused = {token["content"] for token in made["added_tokens"] if token["special"]} - {*start, *end}
+    if first not in unused:  # in `transformers`, it would take no position
+        raise ValueError(
+            f"{path}: {first} has the id {roberta.PADDING}, which must be that of the padding or of a token that no "
+            "text has."
+        )
 
     def rows(array: np.ndarray) -> np.ndarray:
         ids = np.arange(-FIRST, size)  # (4 + V,): the checkpoint's id of each of the zoo's

@@ -9,6 +9,7 @@ to `runs/demo_models`; `saved_models/dates` stays as it was released.
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -40,6 +41,8 @@ PHASES = (
 
 def main() -> None:
     """Runs the phases one after another."""
+    # Ctrl-C reaches the command of the phase too. That says how to go on, so this process waits for its end.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
     for number, (what, duration, command) in enumerate(PHASES, 1):
         print(f"\n--- {number} of {len(PHASES)}: {what} (about {duration})\n", flush=True)
         begin = time.perf_counter()

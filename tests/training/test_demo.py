@@ -1,6 +1,10 @@
 """What `make demo` runs."""
 
+import os
 import pathlib
+import signal
+import subprocess
+import sys
 
 from typer.testing import CliRunner
 from zoo_training import demo
@@ -36,3 +40,26 @@ def test_the_new_model_takes_no_place_among_the_released_ones():
     assert answers[-1] == f"{demo.MODELS}/dates"
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert f"/{demo.MODELS.partition('/')[0]}/" in ignored
+
+
+def test_ctrl_c_lets_the_command_of_a_phase_say_how_to_go_on():
+    # Python's `subprocess.run` would kill the command a quarter of a second after Ctrl-C.
+    phase = """
+import signal, sys, time
+signal.signal(signal.SIGINT, lambda *_: (time.sleep(0.5), sys.exit("go on so")))
+print("ready", flush=True)
+time.sleep(60)
+"""
+    program = f"""
+from zoo_training import demo
+demo.PHASES = (("what", "1 s", [{sys.executable!r}, "-c", {phase!r}]),)
+demo.main()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+    )
+    while process.stdout.readline() != "ready\n":
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all processes in the foreground
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (1, "go on so\n")

@@ -38,7 +38,10 @@ def progress_bar(label: str, total: int | None) -> Iterator[Callable[[int], None
     Yields:
         A function to call with the number of items just done.
     """
+    if not console.is_terminal:
+        yield lambda done: None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
+    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         task = progress.add_task(label, total=total)
         yield lambda done: progress.advance(task, done)

@@ -157,6 +157,10 @@ def test_weights_that_do_not_fit(folder):
     safetensors.numpy.save_file(weights() | {"classifier.bias": np.array([1, np.nan], "float32")}, file)
     with pytest.raises(ValueError, match=r"classifier\.bias holds NaN or infinity"):
         zoo.load(folder)
+    norm = "bert.embeddings.LayerNorm"
+    safetensors.numpy.save_file(weights() | {f"{norm}.weight": np.ones(6, "float32")}, file)
+    with pytest.raises(ValueError, match=rf"hold {norm}\.gamma and {norm}\.weight, which are names of the same tensor"):
+        zoo.load(folder)
     safetensors.numpy.save_file(weights() | {"classifier.bias": np.array([1, 2], "int8")}, file)
     with pytest.raises(ValueError, match=r"classifier\.bias holds int8; quantised weights cannot be read"):
         zoo.load(folder)

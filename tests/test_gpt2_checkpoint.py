@@ -421,9 +421,17 @@ class TestFaults:
 
     def test_weights_that_are_not_finite(self, folder):
         weights = safetensors.numpy.load_file(folder / "model.safetensors")
-        weights["h.1.mlp.c_fc.bias"] = np.full_like(weights["h.1.mlp.c_fc.bias"], np.nan)
+        for wrong in (np.full(48, np.nan, "float32"), np.full(48, 1e39)):  # the second one is infinite in float32
+            safetensors.numpy.save_file(weights | {"h.1.mlp.c_fc.bias": wrong}, folder / "model.safetensors")
+            with pytest.raises(ValueError, match=r"gpt2: h\.1\.mlp\.c_fc\.bias holds NaN or infinity; the "):
+                zoo.load(folder)
+
+    def test_two_names_of_the_same_tensor(self, folder):
+        weights = safetensors.numpy.load_file(folder / "model.safetensors")
+        weights["transformer.ln_f.bias"] = weights["ln_f.bias"] + 1
         safetensors.numpy.save_file(weights, folder / "model.safetensors")
-        with pytest.raises(ValueError, match=r"gpt2: h\.1\.mlp\.c_fc\.bias holds NaN or infinity; the "):
+        told = r"gpt2: the weights hold ln_f\.bias and transformer\.ln_f\.bias, which are names of the same tensor\.$"
+        with pytest.raises(ValueError, match=told):
             zoo.load(folder)
 
     def test_an_added_token_that_the_model_never_saw(self, folder):

@@ -67,7 +67,7 @@ def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmb
     made, size = family.arguments(config), config.whole("vocab_size")
     vocabulary = (_of_byte_pairs if family is roberta else _of_word_pieces)(path, size)
     labels = _labels(config) if kind == "classifier" else []
-    stored = {family.renamed(name): tensor for name, tensor in stored_tensors(path, family.PREFIX).items()}
+    stored = stored_tensors(path, lambda name: family.renamed(name).removeprefix(family.PREFIX))
     of_head = _of_head(family, kind, made["units"], size, len(labels), vocabulary.rows)
     copies = [*_copies(family, made["units"], size, stored)] if kind == "filler" else []
     all_parts = itertools.chain(family.tensors(made, size, vocabulary.rows), of_head, copies)

@@ -72,8 +72,7 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
         ids[[PADDING, UNKNOWN, START, END]] = -1, -1, start, end
         return picked(embeddings, ids)
 
-    stored = stored_tensors(path, family.PREFIX)
-    stored = {family.RENAMED.get(name, name): tensor for name, tensor in stored.items()}
+    stored = stored_tensors(path, lambda name: family.RENAMED.get(name, name).removeprefix(family.PREFIX))
     copies: list[Tensor] = []
     if arguments.get("tied_embeddings", True):
         table = next(each for each in family.tensors(arguments, size, rows) if each.weight == "embedding/embeddings")

@@ -88,18 +88,18 @@ def weights_file(path: pathlib.Path) -> pathlib.Path:
     return found
 
 
-def stored_tensors(path: pathlib.Path, prefix: str = "") -> dict[str, StoredArray]:
+def stored_tensors(path: pathlib.Path, renamed: Callable[[str], str] = str) -> dict[str, StoredArray]:
     """The tensors of a checkpoint by name, not yet read.
 
     They are in `model.safetensors` or `pytorch_model.bin`, or in the files that the index beside them lists.
 
     Args:
         path: the checkpoint's folder.
-        prefix: removed from the names that begin with it.
+        renamed: a function from the name of a tensor in the files, of which it may have several, to the one used here.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file cannot be read.
+        ValueError: a file cannot be read, or the files hold two names of one tensor.
     """
     found = weights_file(path)
     files = [found]
@@ -122,7 +122,12 @@ def stored_tensors(path: pathlib.Path, prefix: str = "") -> dict[str, StoredArra
         with file.open("rb") as opened:
             check_no_pointer(file, opened.read(100))
         tensors |= _safetensors(file) if file.suffix == ".safetensors" else read_pytorch(file)
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    names_there: dict[str, str] = {}
+    for name in tensors:
+        other = names_there.setdefault(renamed(name), name)
+        if other != name:
+            raise ValueError(f"{path}: the weights hold {other} and {name}, which are names of the same tensor.")
+    return {name: tensors[there] for name, there in names_there.items()}
 
 
 def _safetensors(file: pathlib.Path) -> dict[str, StoredArray]:
@@ -237,7 +242,9 @@ def assign(model: keras.Model, tensors: list[Tensor], stored: Mapping[str, Store
         array = stored[tensor.name].read()
         if array.dtype.kind in "iub":
             raise ValueError(f"{path}: {tensor.name} holds {array.dtype.name}; quantised weights cannot be read.")
-        if not np.isfinite(array).all():
+        with np.errstate(over="ignore"):  # float64 may hold numbers that are infinite in float32
+            is_finite = np.isfinite(array.astype(weight.dtype, copy=False)).all()
+        if not is_finite:
             raise ValueError(f"{path}: {tensor.name} holds NaN or infinity; the checkpoint is broken.")
         array = array if tensor.change is None else tensor.change(array)
         weight.assign(array.astype(weight.dtype, copy=False).reshape(weight.shape))

@@ -219,7 +219,8 @@ def test_settings_of_the_generation_that_are_left_out_are_told(folder):
     )
     assert str(caught[0].message).endswith(f"left out: {{'repetition_penalty': 1.1}}; {advice}.")
     off = {"num_beams": 1, "guidance_scale": None, "min_p": None, "typical_p": 1.0, "stop_strings": None}
-    on = {"num_beams": 4, "guidance_scale": 1.5, "min_p": 0.05, "stop_strings": ["."]}
+    on = {"num_beams": 4, "guidance_scale": 1.5, "watermarking_config": {"bias": 2.5}, "min_p": 0.05}
+    on |= {"stop_strings": ["."], "force_words_ids": [[5]]}
     (folder / "generation_config.json").write_text(json.dumps({**off, **on}))
     with pytest.warns(UserWarning, match="are left out") as caught:
         zoo.load(folder)

@@ -352,6 +352,7 @@ class TestFaults:
             ),
             ({"add_cross_attention": True}, "add_cross_attention is True; only False can be read"),
             ({"layer_norm_epsilon": "1"}, r"layer_norm_epsilon is '1', and must be a number above 0\.$"),
+            ({"transformers_weights": "b.safetensors"}, r"only 'model\.safetensors' can be read\.$"),
             ({"n_head": 0}, r"n_head is 0, and must be a whole number above 0\.$"),
             ({"n_head": 5}, r"config\.json asks for a model that cannot be built: The width D must be a multiple"),
             ({"activation_function": "mish"}, "activation_function is 'mish'; only gelu, gelu_new, "),

@@ -53,7 +53,8 @@ def load_checkpoint(
         raise config.wrong("model_type", f"only {', '.join(known)} can be read")
     if config.get("quantization_config") is not None:
         raise config.wrong("quantization_config", "only weights that are not quantised can be read")
-    weights_file(path)  # before the tokenizer, so that an adapter or weights of another format are told as such
+    # Before the tokenizer, so that an adapter or weights of another format are told as such.
+    config.only(transformers_weights=weights_file(path).name)
     if (path / ADAPTER_FILE).is_file():
         warnings.warn(f"{path}: the adapter of {ADAPTER_FILE} is left out.", stacklevel=2)
     if kind == "marian":

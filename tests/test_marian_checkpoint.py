@@ -87,7 +87,7 @@ def test_a_missing_file(folder, name):
         ({"decoder_attention_heads": 3}, "decoder_attention_heads is 3; only 2 can be read"),
         ({"decoder_ffn_dim": 5}, "decoder_ffn_dim is 5; only 4 can be read"),
         ({"eos_token_id": 2}, "eos_token_id is 2, and must be 0, the id of </s> in vocab.json"),
-        ({"decoder_start_token_id": 14}, "decoder_start_token_id is 14, and must be an id below 14"),
+        ({"decoder_start_token_id": 14}, "decoder_start_token_id, or else bos_token_id, is 14, and must be"),
         ({"vocab_size": 13}, r"vocab\.json has 14 pieces, and config\.json asks for 13\."),
         ({"d_model": None}, r"config\.json lacks d_model\."),
         ({"share_encoder_decoder_embeddings": False}, r"it has no target_vocab\.json\."),
@@ -124,6 +124,7 @@ def test_a_vocabulary_that_cannot_be_read(folder, vocabulary, message):
         ({"max_length": 1}, "max_length of the generation must be above 1. It is 1."),
         ({"length_penalty": -1.0}, "length_penalty of the generation must be from 0 to 10. It is -1.0."),
         ({"bad_words_ids": [13]}, r"bad_words_ids of the generation must be lists of ids\. Received: \[13\]"),
+        ({"bos_token_id": 14}, "decoder_start_token_id, or else bos_token_id, is 14, and must be an id below 14"),
         ({"early_stopping": "soon"}, "of the generation must be true, false or 'never', not 'soon'"),
     ],
 )

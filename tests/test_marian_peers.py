@@ -287,15 +287,16 @@ def test_the_start_and_the_end_are_those_of_the_generation(theirs, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     generation = json.loads((copy / "generation_config.json").read_text())
     forbidden = [*generation["bad_words_ids"], [1]]  # we never write the unknown token
-    changed = generation | {"decoder_start_token_id": 5, "bad_words_ids": forbidden}
-    (copy / "generation_config.json").write_text(json.dumps(changed))
-    model, texts = transformers.MarianMTModel.from_pretrained(copy).eval(), [text for text in TEXTS if text]
-    with torch.no_grad():
-        ids = [model.generate(**tokenizer([text], return_tensors="pt"))[0, 1:] for text in texts]
-    assert zoo.load(copy)(texts) == tokenizer.batch_decode(ids, skip_special_tokens=True)
+    for start in ({"decoder_start_token_id": 5}, {"decoder_start_token_id": None, "bos_token_id": 6}):
+        changed = generation | start | {"bad_words_ids": forbidden}
+        (copy / "generation_config.json").write_text(json.dumps(changed))
+        model, texts = transformers.MarianMTModel.from_pretrained(copy).eval(), [text for text in TEXTS if text]
+        with torch.no_grad():
+            ids = [model.generate(**tokenizer([text], return_tensors="pt"))[0, 1:] for text in texts]
+        assert zoo.load(copy)(texts) == tokenizer.batch_decode(ids, skip_special_tokens=True)
     for change, message in (
         ({"eos_token_id": [0, 7]}, r"eos_token_id of the generation must be 0, the id of </s>\.$"),
-        ({"decoder_start_token_id": "5"}, "decoder_start_token_id is '5', and must be an id below"),
+        ({"decoder_start_token_id": "5"}, "or else bos_token_id, is '5', and must be an id below"),
     ):
         (copy / "generation_config.json").write_text(json.dumps(generation | change))
         with pytest.raises(ValueError, match=message):

@@ -165,13 +165,15 @@ def read_vocabulary(path: pathlib.Path, name: str, size: int, config: Config) ->
     if end is not None and end != ids[END_PIECE]:
         raise config.wrong("eos_token_id", f"{ids[END_PIECE]}, the id of {END_PIECE} in {name}")
     generation = generation_settings(path, config)
-    start = generation("decoder_start_token_id", start)
+    start = generation("decoder_start_token_id", generation("bos_token_id", start))  # as in `transformers`
     if generation("eos_token_id", ids[END_PIECE]) not in (ids[END_PIECE], [ids[END_PIECE]]):
         raise ValueError(f"{path}: eos_token_id of the generation must be {ids[END_PIECE]}, the id of {END_PIECE}.")
     padding = config.token("pad_token_id")
     start = ids.get(PADDING_PIECE, padding) if start is None else start
     if type(start) is not int or not 0 <= start < size:
-        raise ValueError(f"{path}: decoder_start_token_id is {start!r}, and must be an id below {size}.")
+        raise ValueError(
+            f"{path}: decoder_start_token_id, or else bos_token_id, is {start!r}, and must be an id below {size}."
+        )
     special = {ids[UNKNOWN_PIECE], ids[END_PIECE], ids.get(PADDING_PIECE, start)}
     others = [id_ for id_ in range(len(pieces)) if id_ not in special]
     rows = np.full(FIRST + len(others), -1)

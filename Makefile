@@ -10,7 +10,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Processes that run tests: one for each core, with up to 4 GB of memory.
+# Processes that run tests: one for each core, with up to 8 GB of memory.
 WORKERS ?= 2
 # Containers often set it. The tests start Python a hundred times, and each would compile all files again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -17,6 +17,7 @@ import platform
 import re
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 
 _NOTE = re.compile(
@@ -38,6 +39,8 @@ def import_tensorflow(operation_threads: int | None = None):
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
     use_onednn()
+    # TensorFlow 2.20 was made with protobuf 5, and protobuf 6 says so.
+    warnings.filterwarnings("ignore", "Protobuf gencode version")
     with without_notes():
         with sooner():
             import tensorflow as tf

@@ -270,7 +270,7 @@ class TrainingProgress(keras.callbacks.Callback):
 
     def close(self) -> None:
         """Takes the bar away, if there is one."""
-        if self._bar:
+        if self._bar and not self._bar.disable:  # one that was never shown ends with an empty line in rich before 15
             self._bar.stop()
 
     def _speed(self) -> str:

@@ -24,7 +24,8 @@ class AddedToken:
         normalized: whether it is matched in the normalised text, and in its normalised form.
         lstrip: whether white space before it belongs to it.
         rstrip: whether white space behind it belongs to it.
-        in_words: whether words may become it too, as they become any piece. A special token is never part of a word.
+        in_words: whether words may become it too, as they become any piece. In `tokenizer.json` they may if the model's
+            own vocabulary has it. A special token is never part of a word.
     """
 
     content: str

@@ -323,8 +323,9 @@ def test_special_tokens_of_robertas_two_files(tmp_path):
     (tmp_path / "special_tokens_map.json").write_text('{"cls_token": "<c>"}')
     with pytest.raises(ValueError, match=rf"^{tmp_path}: The vocabulary has no piece '</s>'\.$"):
         encoders._of_byte_pairs(tmp_path, len(pieces))
-    ids = {piece: id_ for id_, piece in enumerate(["<c>", "<d>", "<pad>", "<unk>", "<mask>", byte, *others])}
-    (tmp_path / "vocab.json").write_text(json.dumps(ids))
     (tmp_path / "special_tokens_map.json").write_text('{"cls_token": "<c>", "sep_token": {"content": "<d>"}}')
-    with pytest.raises(ValueError, match=r"<d> has the id 1, which must be that of the padding or of a token that no"):
-        encoders._of_byte_pairs(tmp_path, len(ids))
+    for first, second in (("<d>", "<mask>"), ("<mask>", "<d>")):
+        pieces = ["<c>", first, "<pad>", "<unk>", second, byte, *others]
+        (tmp_path / "vocab.json").write_text(json.dumps({piece: id_ for id_, piece in enumerate(pieces)}))
+        with pytest.raises(ValueError, match=f"{first} has the id 1, which must be that of the padding or of a token"):
+            encoders._of_byte_pairs(tmp_path, len(pieces))

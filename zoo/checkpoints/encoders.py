@@ -150,12 +150,13 @@ def _of_byte_pairs(path: pathlib.Path, size: int) -> _Vocabulary:
         copied = [tokenizer.id_of(piece) for piece in pieces]
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+    # `transformers` gives the token with this id the position of padding, also where it is part of a text.
     made = tokenizer.get_config()
-    first = made["vocabulary"][roberta.PADDING]
-    unused = {token["content"] for token in made["added_tokens"] if token["special"]} - {*start, *end}
-    if first not in unused:  # in `transformers`, it would take no position
+    piece = made["vocabulary"][roberta.PADDING]
+    in_no_text = {token["content"] for token in made["added_tokens"] if token["special"]} - {*start, *end, mask}
+    if piece not in in_no_text:
         raise ValueError(
-            f"{path}: {first} has the id {roberta.PADDING}, which must be that of the padding or of a token that no "
+            f"{path}: {piece} has the id {roberta.PADDING}, which must be that of the padding or of a token that no "
             "text has."
         )
 

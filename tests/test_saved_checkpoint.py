@@ -377,18 +377,23 @@ def test_a_vocabulary_that_has_an_end_of_text_keeps_its_id(tmp_path, randomize):
 
 
 def test_tokenizer_of_a_later_model(tmp_path):
-    """Digits and several patterns, in the chain that the Rust library reads."""
+    """Digits, several patterns and a token that no word becomes, in the chain that the Rust library reads."""
     import tokenizers
 
     learnt = BytePairTokenizer.learn(["in 1999 or 2026, we'll see"] * 3, 290).get_config()
-    changes = {"individual_digits": True, "nfc": True, "ignore_merges": True}
-    added = [{"content": "<|user|>", "special": True}]
+    changes = {"individual_digits": True, "nfc": True, "lowercase": True, "ignore_merges": True}
+    added = [{"content": "<|user|>", "special": True}, {"content": "nato", "in_words": False}]
     tokenizer = BytePairTokenizer(**{**learnt, **changes, "added_tokens": added} | {
-        "vocabulary": [*learnt["vocabulary"], "<|user|>"]
+        "vocabulary": [*learnt["vocabulary"], "<|user|>", "nato"]
     })  # fmt: skip
     generator = zoo.TextGenerator(GPT(tokenizer.size, **SMALL_GPT), tokenizer, add_start=False)
     folder = save_checkpoint(generator, tmp_path / "model")
     library = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    for text in ["in 1999, we'll", "e\u0301 2026  or\n", "中"]:
+    for text in ["in 1999, we'll", "e\u0301 2026  or\n", "中", "nato", "NATO"]:
         assert [id_ + 4 for id_ in library.encode(text).ids] == tokenizer.tokenize([text]).numpy()[0].tolist()
     assert zoo.load(folder).tokenizer.get_config()["added_tokens"][0]["content"] == "<|user|>"
+    made = tokenizer.get_config()
+    made["vocabulary"].append(made["vocabulary"].pop(-3))
+    generator = zoo.TextGenerator(generator.model, BytePairTokenizer(**made), add_start=False)
+    with pytest.raises(ValueError, match="comes behind 'nato' in the vocabulary, an added token with in_words=False"):
+        save_checkpoint(generator, tmp_path / "other")

@@ -11,6 +11,7 @@ from zoo.checkpoints.config import write_json
 from zoo.checkpoints.tokenizer_files import TOKENIZER_FILE
 from zoo.text import BytePairTokenizer
 from zoo.text.added_tokens import AddedToken
+from zoo.text.pair_tokenizer import of_words
 from zoo.text.words import GPT_2
 
 
@@ -33,23 +34,30 @@ def write_tokenizer(
         max_length: the most tokens that the model reads at once.
 
     Raises:
-        ValueError: the tokenizer adds a space before a text in a way that the library does not have, or it leaves out
-            white space around a text.
+        ValueError: the tokenizer adds a space before a text in a way that the library does not have; it leaves out
+            white space around a text; or a piece of words comes behind an added token that no word may become.
     """
     made = tokenizer.get_config()
     ids = {piece: id_ for id_, piece in enumerate(vocabulary)}
-    added = {entry["content"]: entry for entry in made["added_tokens"]}
+    added = {entry["content"]: AddedToken(**entry) for entry in made["added_tokens"]}
     for piece in special_tokens.values():
-        added.setdefault(piece, vars(AddedToken(piece, special=True)))
-    added = {
-        piece: {name: flag for name, flag in entry.items() if name != "in_words"} for piece, entry in added.items()
-    }
+        added.setdefault(piece, AddedToken(piece, special=True))
+    # The library lets words become every piece of the model's own vocabulary. So it ends before the first token that
+    # they may not become.
+    apart = [piece for piece, token in added.items() if not (token.in_words or token.special)]
+    own = min((ids[piece] for piece in apart), default=len(vocabulary))
+    if behind := of_words(vocabulary[own:], added):
+        raise ValueError(
+            f"{behind[0]!a} comes behind {vocabulary[own]!a} in the vocabulary, an added token with in_words=False; "
+            "the tokenizers library has such a token behind all pieces of words."
+        )
     content = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {"id": ids[piece], **added[piece], "single_word": False} for piece in sorted(added, key=ids.__getitem__)
+            {"id": ids[piece], **_flags(added[piece]), "single_word": False}
+            for piece in sorted(added, key=ids.__getitem__)
         ],
         "normalizer": _sequence("normalizers", _normalizers(made)),
         "pre_tokenizer": _sequence("pretokenizers", _pre_tokenizers(made)),
@@ -64,7 +72,7 @@ def write_tokenizer(
             "fuse_unk": made["fuse_unk"],
             "byte_fallback": False,
             "ignore_merges": made["ignore_merges"],
-            "vocab": ids,
+            "vocab": {piece: ids[piece] for piece in vocabulary[:own]},
             "merges": [merge.split(" ") for merge in made["merges"]],
         },
     }
@@ -72,6 +80,10 @@ def write_tokenizer(
     # Of this class, `transformers` takes everything from tokenizer.json; its GPT2Tokenizer has a chain of its own.
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", **special_tokens, "model_max_length": max_length}
     write_json(path / TOKENIZER_CONFIG_FILE, settings)
+
+
+def _flags(token: AddedToken) -> dict[str, Any]:
+    return {name: value for name, value in vars(token).items() if name != "in_words"}
 
 
 def _normalizers(made: dict[str, Any]) -> Iterable[dict[str, Any]]:

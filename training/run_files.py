@@ -142,8 +142,8 @@ def check_replaceable(folder: pathlib.Path, name: str, recipe: str, restart: boo
     for file in (folder / each for each in replaced):
         if file.exists() and not (folder / HISTORY_FILE).is_file():
             raise ValueError(
-                f"{file} would be replaced, and is not of a run, which has {HISTORY_FILE}; move it away, or choose "
-                "another folder with --out"
+                f"{file} would be replaced, and is not of a training, which has {HISTORY_FILE}; move it away, or "
+                "choose another folder with --out"
             )
     for saved in (folder / each for each in _SAVED_IN):  # of another family, one would be removed at the end
         if saved.exists() and not (saved / f"{saved.name}.json").is_file():

@@ -288,8 +288,8 @@ class TestWhatAFolderHolds:
     def test_a_file_that_no_run_wrote(self, folder, name, options):
         self.fill(folder, **{name: "{}"})
         assert refuses(*self.train(folder, *options)) == (
-            f"{folder / name} would be replaced, and is not of a run, which has history.csv; move it away, or choose "
-            "another folder with --out"
+            f"{folder / name} would be replaced, and is not of a training, which has history.csv; move it away, or "
+            "choose another folder with --out"
         )
         assert (folder / name).read_text() == "{}"
 

@@ -144,17 +144,17 @@ def test_a_folder_that_is_a_link_to_another_file_system(translator, tmp_path, qu
 
 
 def test_what_killed_exports_have_left_is_removed(translator, tmp_path, quick_save):
-    model = tmp_path / "t[i]ny"
-    for folder in (model / ".export.tmp-a", tmp_path / ".t[i]ny.tmp-b"):
+    model = tmp_path / "t?ny"
+    for folder in (model / ".export.tmp-a", tmp_path / ".t?ny.tmp-b"):
         (folder / "version" / "variables").mkdir(parents=True)
-    kept = [tmp_path / ".t[i]ny.tmp-c" / "t[i]ny", tmp_path / ".tiny.tmp-d" / "version", model / ".other"]
+    kept = [tmp_path / ".t?ny.tmp-c" / "t?ny", tmp_path / ".tiny.tmp-d" / "version", model / ".other"]
     for folder in kept:
         folder.mkdir(parents=True)
     with temporary_folder(model, ".export.tmp-") as of_another:
         assert export(translator, model) == model / "1"
         assert of_another.exists()
     assert names(model) == {"1", ".other"}
-    assert names(tmp_path) == {"t[i]ny", ".t[i]ny.tmp-c", ".tiny.tmp-d"}
+    assert names(tmp_path) == {"t?ny", ".t?ny.tmp-c", ".tiny.tmp-d"}
     assert all(folder.exists() for folder in kept)
 
 

@@ -4,9 +4,10 @@ import pathlib
 import re
 
 import pytest
+import tensorflow as tf
 
 from zoo.serving import newest_version, versions
-from zoo.serving.layout import models_within, version_folder
+from zoo.serving.layout import check_loadable, models_within, version_folder
 
 
 @pytest.fixture
@@ -86,3 +87,18 @@ def test_a_saved_model_as_text_is_named(tmp_path, place):
     told = f"; {file} is a SavedModel as text, which the zoo does not read; export it as saved_model.pb"
     with pytest.raises(FileNotFoundError, match=f"{re.escape(told)}$"):
         version_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a[b/c]d", "a\\b", "a[b", "a]b[", "a*b?", "é {a} 'b'"])
+def test_paths_from_which_tensorflow_loads(tmp_path, name):
+    module = tf.Module()
+    module.weight = tf.Variable([1.0])
+    folder = tmp_path / name
+    tf.saved_model.save(module, str(folder))
+    try:
+        tf.saved_model.load(str(folder))
+    except FileNotFoundError:
+        with pytest.raises(ValueError, match="loads no model from a path with brackets"):
+            check_loadable(folder)
+    else:
+        check_loadable(folder)

@@ -275,8 +275,11 @@ def check_places(folder: pathlib.Path, model: pathlib.Path) -> None:
     """Looks whether a run and the model that it exports can be written where --out and --models say.
 
     Raises:
-        ValueError: a part of a path is no folder, or both are the same folder.
+        ValueError: a part of a path is no folder, both are the same folder, or no server would load the model.
     """
+    from zoo.serving.layout import check_loadable
+
+    check_loadable(model)
     for option, place in (("--out", folder), ("--models", model)):
         for part in (place, *place.parents):
             if part.is_file() or (part.is_symlink() and not part.exists()):

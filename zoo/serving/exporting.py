@@ -16,7 +16,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 from zoo.atomic import make_folders, remove_abandoned, rename_folder, temporary_folder
 from zoo.decoding.loop import loops_for_a_server
 from zoo.serving.half_weights import HalfWeights
-from zoo.serving.layout import LARGEST_VERSION, WARM_UP_FILE, versions
+from zoo.serving.layout import LARGEST_VERSION, WARM_UP_FILE, check_loadable, versions
 from zoo.serving.packed import pack, unsupported
 from zoo.tasks.task import SavedTask
 from zoo.tasks.translator import Translator
@@ -136,8 +136,9 @@ def export(
     Raises:
         FileExistsError: `path` is a file.
         OSError: a file cannot be written, such as on a full disk.
-        ValueError: `model` is no task, `path` holds the largest version number that a server knows, `weights` is
-            unknown, a weight is too large for float16, or a translator with a shortlist has no packed form.
+        ValueError: `model` is no task, `path` holds the largest version number that a server knows or has brackets,
+            `weights` is unknown, a weight is too large for float16, or a translator with a shortlist has no packed
+            form.
     """
     if weights not in STORED_AS:
         raise ValueError(f"`weights` must be {' or '.join(map(repr, STORED_AS))}. Received: weights={weights!r}")
@@ -150,6 +151,7 @@ def export(
     if getattr(model, "shortlist", None) is not None and (reason := unsupported(model.model)):
         raise ValueError(f"A shortlist needs a packed `zoo.models.Transformer`: {reason}")
     path = pathlib.Path(path)
+    check_loadable(path)
     if path.is_file():
         raise FileExistsError(f"{path} is a file; a model is exported into a folder.")
     if LARGEST_VERSION in versions(path):

@@ -36,11 +36,27 @@ def newest_version(path: pathlib.Path) -> pathlib.Path | None:
     return next((folder for folder in folders if (folder / SAVED_MODEL_FILE).is_file()), None)
 
 
+def check_loadable(path: str | pathlib.Path) -> None:
+    """Refuses a path from which TensorFlow, and so a server, loads no SavedModel.
+
+    TensorFlow finds the file of the weights by a pattern: there, a pair of brackets stands for one of the characters
+    between them, and a backslash for the character behind it.
+
+    Raises:
+        ValueError: it has such characters.
+    """
+    if re.search(r"\[.+\]|\\", str(path)):
+        raise ValueError(
+            f"{path}: TensorFlow loads no model from a path with brackets, [ ], or a backslash; choose another name"
+        )
+
+
 def version_folder(path: str | pathlib.Path) -> str:
     """The folder of the SavedModel that a path means, which may also be that of its `saved_model.pb`.
 
     Raises:
         FileNotFoundError: there is none. A path with `://` is not looked into.
+        ValueError: TensorFlow loads nothing from it.
     """
     name = str(path).removesuffix(f"/{SAVED_MODEL_FILE}")
     if "://" in name:
@@ -51,6 +67,7 @@ def version_folder(path: str | pathlib.Path) -> str:
             f"{path} holds no SavedModel: neither {SAVED_MODEL_FILE} nor a version such as 1/"
             f"{models_within(pathlib.Path(name))}"
         )
+    check_loadable(folder)
     return str(folder)
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
-from zoo.serving.layout import SAVED_MODEL_FILE, newest_version
+from zoo.serving.layout import SAVED_MODEL_FILE, check_loadable, newest_version
 from zoo.tasks.text_continuation import TextContinuation
 from zoo.tasks.text_reading import MaskFilling, TextClassification, TextEmbedding
 from zoo.tasks.text_to_text import TextToText
@@ -35,6 +35,7 @@ class _Servable:
         folder = newest_version(pathlib.Path(path))
         if folder is None:
             raise FileNotFoundError(f"{path} holds no SavedModel, nor versions of one.")
+        check_loadable(folder)
         self.path = folder
         try:
             self._saved_model = tf.saved_model.load(str(folder))

@@ -281,6 +281,16 @@ class TestWhatAFolderHolds:
     def train(self, folder, *options, recipe="backwards.toml"):
         return ("train", recipe, "--out", folder, *options)
 
+    def test_a_name_that_could_not_be_served_is_refused_before_the_training(self, workplace, tmp_path, monkeypatch):
+        monkeypatch.chdir(workplace)
+        recipe = tmp_path / "mine[1].toml"
+        recipe.write_bytes((workplace / "backwards.toml").read_bytes())
+        assert refuses("train", recipe, "--models", "models", "--out", tmp_path / "run") == (
+            "models/mine[1]: TensorFlow loads no model from a path with brackets, [ ], or a backslash; choose another "
+            "name"
+        )
+        assert not (tmp_path / "run").exists()
+
     @pytest.mark.parametrize(
         "name", ["recipe.json", "metrics.json", "checkpoint.npz", "best.weights.h5", "tensorboard"]
     )

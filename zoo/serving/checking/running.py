@@ -15,6 +15,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 from zoo.serving.checking import rules
 from zoo.serving.checking.rules import Finding, shown
 from zoo.serving.checking.signatures import Signatures, signatures_of
+from zoo.serving.layout import check_loadable
 
 _ERRORS = (tf.errors.OpError, ValueError, TypeError, KeyError, RuntimeError)
 _ROWS = 8  # at most so many are joined into a batch
@@ -42,6 +43,7 @@ def run_version(
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1)
     with tf.compat.v1.Session(graph=tf.Graph(), config=config) as session:
         try:
+            check_loadable(folder)
             tf.compat.v1.saved_model.load(session, tags, str(folder))
         except _ERRORS as error:
             return [rules.LOAD_FAILED.at("the version", _said(error))], 0

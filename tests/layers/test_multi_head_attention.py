@@ -651,6 +651,18 @@ def test_attending_and_stepping_refuse_a_mask_that_is_added_to_scores(arrays):
             call(added)
 
 
+@pytest.mark.parametrize("shape", [(3, 1), (3, 2), (5,), (3, 5, 5), (3, 1, 1, 5), (2, 5)], ids=str)
+def test_attending_and_stepping_refuse_a_mask_of_another_shape(arrays, shape):
+    """Such as the new token's alone: it would count for all keys."""
+    layer, x = randomized((None, None, 6), (None, None, 6)), arrays(x=(3, 5, 6)).x
+    memory, (_, cache) = layer.project_memory(x), layer.step(x[:, :4])
+    message = r"`mask` must be \(batch, keys\) or \(batch, queries, keys\), here \(3, 5\) or \(3, 1, 5\). Received: "
+    with pytest.raises(ValueError, match=message + f".* {re.escape(str(shape))}$"):
+        layer.attend(x[:, :1], memory, np.ones(shape, bool))
+    with pytest.raises(ValueError, match=message):
+        layer.step(x[:, 4:], cache, mask=np.ones(shape, bool))
+
+
 @pytest.mark.parametrize("name", ["sliding_window", "rotary_embedding"])
 def test_refuses_positions_along_several_axes(name):
     layer = MultiHeadAttention(**SIZES, **{name: 2 if name == "sliding_window" else RotaryEmbedding()})

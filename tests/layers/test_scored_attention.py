@@ -175,10 +175,12 @@ def test_projecting_then_attending_is_the_call(attention, x):
         np.testing.assert_allclose(weights, expected[1][:, i : i + 1], atol=1e-6)
 
 
-def test_attending_refuses_a_mask_that_is_added_to_scores(attention, x):
-    added = np.where(MASK, 0, -np.inf).astype("float32")
-    with pytest.raises(ValueError, match=r"A mask with negative numbers.*pass `mask == 0` instead"):
-        attention.attend(x.query, attention.project_key(x.key), x.value, added)
+def test_attending_refuses_masks(attention, x):
+    added, one_key = np.where(MASK, 0, -np.inf).astype("float32"), MASK[:, :1]
+    negative = r"A mask with negative numbers.*pass `mask == 0` instead"
+    for mask, message in (added, negative), (one_key, r"`mask` must be \(batch, keys\)"):
+        with pytest.raises(ValueError, match=message):
+            attention.attend(x.query, attention.project_key(x.key), x.value, mask)
 
 
 @pytest.mark.parametrize(

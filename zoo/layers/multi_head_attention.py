@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_built, check_inputs, check_positive, check_positive_number, check_rate
-from zoo.layers.functions.axes import AttentionAxes, allowed, fit
+from zoo.layers.functions.axes import AttentionAxes, fit, memory_mask
 from zoo.layers.functions.masks import AttentionMask, both
 from zoo.layers.functions.random import DropoutMask
 from zoo.layers.functions.scaled_dot_product_attention import attention, attention_with_weights
@@ -353,7 +353,7 @@ class MultiHeadAttention(OuterLayer):
         Returns:
             The output `(B, T, D)`, and if asked for, the weights `(B, H, T, S)` in float32.
         """
-        mask = _as_attention_mask(mask, window=self.sliding_window)
+        mask = _as_attention_mask(mask, query, memory, window=self.sliding_window)
         output, weights = self._attend_to(memory, query, mask, None, return_attention_scores, head_mask)
         return (output, weights) if return_attention_scores else output
 
@@ -392,7 +392,8 @@ class MultiHeadAttention(OuterLayer):
         # computed. (`benchmarks/notes.md`, serving.py)
         cache = new if cache is None else tuple(ops.concatenate(each, axis=2) for each in zip(cache, new, strict=True))
         # A single token sees all before it, without a causal mask.
-        mask = _as_attention_mask(mask, causal=query.shape[1] != 1, window=self.sliding_window, offset=before)
+        rules = dict(causal=query.shape[1] != 1, window=self.sliding_window, offset=before)
+        mask = _as_attention_mask(mask, query, cache, **rules)
         output, weights = self._attend_to(cache, query, mask, positions, return_attention_scores, head_mask)
         return (output, cache, weights) if return_attention_scores else (output, cache)
 
@@ -545,11 +546,11 @@ class MultiHeadAttention(OuterLayer):
         return cls(**{**config, "rotary_embedding": rotary})
 
 
-def _as_attention_mask(mask: Tensor | None, **rules: Any) -> AttentionMask:
+def _as_attention_mask(mask: Tensor | None, query: Tensor, memory: Cache, **rules: Any) -> AttentionMask:
     """A mask of keys `(B, S)` or of pairs `(B, T, S)` with rules of position."""
     if mask is None:
         return AttentionMask(**rules)
-    mask = allowed(mask, "mask")
+    mask = memory_mask(mask, query, memory[0].shape[2])
     if len(mask.shape) == 2:
         return AttentionMask(keys=mask, **rules)
     return AttentionMask(pairs=ops.expand_dims(mask, 1), **rules)

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_inputs
-from zoo.layers.functions.axes import AttentionAxes, allowed
+from zoo.layers.functions.axes import AttentionAxes, memory_mask
 from zoo.layers.functions.masks import AttentionMask, both, masked_softmax
 from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, scores_dtype
 
@@ -51,9 +51,12 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
         Returns:
             The context `(B, T, D)` and the attention weights `(B, T, S)` in float32. A query that may attend to
             nothing gets zero weights and a zero context.
+
+        Raises:
+            ValueError: a mask of another shape.
         """
         if mask is not None:
-            mask = allowed(mask, "mask")
+            mask = memory_mask(mask, query, value.shape[1])
             mask = mask[:, None] if len(mask.shape) == 2 else mask  # (B, 1, S): the same keys for every query
         weights = masked_softmax(self.scores(query, projected_key), mask)  # (B, T, S)
         context = ops.matmul(ops.cast(weights, value.dtype), value)  # (B, T, D)

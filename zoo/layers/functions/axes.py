@@ -192,6 +192,29 @@ def token_mask(mask: Tensor | None, inputs: Tensor, name: str = "mask") -> Tenso
     return mask
 
 
+def memory_mask(mask: Tensor, query: Tensor, memory_length: int | None) -> Tensor:
+    """A mask of keys `(B, S)` or of pairs `(B, T, S)` -> booleans of the same shape.
+
+    Args:
+        mask: the mask; 1 in place of B for all, and in one of pairs also in place of T or S.
+        query: `(B, T, D)`.
+        memory_length: S; None where it is not known.
+
+    Raises:
+        ValueError: a mask that does not fit, such as one of the newest key alone, or has negative numbers.
+    """
+    mask = allowed(mask, "mask")
+    given, (rows, length) = tuple(mask.shape), query.shape[:2]
+    keys, pairs = (rows, memory_length), (rows, length, memory_length)
+    sizes = tuple(None if size == 1 else size for size in given)
+    if not (fit(sizes, pairs) or (fit(sizes, keys) and fit(given[1:], keys[1:]))):
+        raise ValueError(
+            f"`mask` must be (batch, keys) or (batch, queries, keys), here {keys} or {pairs}. "
+            f"Received: mask of shape {given}"
+        )
+    return mask
+
+
 def allowed(mask: Tensor, name: str, where: str = "where attention is allowed") -> Tensor:
     """The mask as booleans. Numbers that are added to scores, 0 and -inf as in PyTorch, would mean the opposite."""
     mask = ops.convert_to_tensor(mask)

@@ -112,7 +112,7 @@ def test_blocks_of_the_padded_mask_are_cut_out_of_the_whole(case, queries, extra
     parts = {**case[0], **({} if queries is None else {"queries": queries})}
     expected = np.zeros((2, 3, 5, 7 + extra[1]), bool)
     expected[..., :7] = numpy_allowed(SHAPE, **parts)
-    mask = AttentionMask(**parts).padded(7, *extra)
+    mask = AttentionMask(**parts).padded(5, 7, *extra)
     for first_query, count, first_key, key_count in (
         (0, 5 + extra[0], 0, 7 + extra[1]),
         (2, 3, 1 + extra[1], 6),
@@ -126,16 +126,16 @@ def test_blocks_of_the_padded_mask_are_cut_out_of_the_whole(case, queries, extra
 
 def test_masked_queries_do_not_make_the_padded_pairs_larger():
     """Of 16,384 tokens and a batch of 8, they would be 2 GiB."""
-    mask = AttentionMask(pairs=PAIRS[:1, :1], queries=QUERIES).padded(7, 3, 4)
+    mask = AttentionMask(pairs=PAIRS[:1, :1], queries=QUERIES).padded(5, 7, 3, 4)
     assert (mask.pairs.shape, mask.queries.shape) == ((1, 1, 8, 11), (2, 8))
-    mask = AttentionMask(causal=True, queries=QUERIES).padded(7, 3, 4)
+    mask = AttentionMask(causal=True, queries=QUERIES).padded(5, 7, 3, 4)
     assert mask.pairs is None and mask.allows_all(2, 1, 0, 1) is None
 
 
 def test_without_padding_nothing_is_made_up():
     mask = AttentionMask(causal=True, window=4, offset=2)
-    assert mask.padded(7, 0, 0) == mask
-    assert AttentionMask().padded(7, 0, 0).block(0, 5, 0, 7) is None
+    assert mask.padded(5, 7, 0, 0) == mask
+    assert AttentionMask().padded(5, 7, 0, 0).block(0, 5, 0, 7) is None
 
 
 @settings(max_examples=150, deadline=None)
@@ -192,7 +192,7 @@ def test_lengths_may_be_unknown_in_a_graph(name):
 
     def call(length, memory_length, extra_queries, extra_keys):
         dense = mask.dense(length, memory_length)
-        padded = mask.padded(memory_length, extra_queries, extra_keys)
+        padded = mask.padded(length, memory_length, extra_queries, extra_keys)
         return dense, mask.any_allowed(dense), padded.block(length - 2, 3, memory_length - 3, 5)
 
     graph = tf.function(call, input_signature=[tf.TensorSpec((), tf.int32)] * 4, autograph=False)

@@ -579,8 +579,14 @@ def test_sizes_may_be_unknown(arrays, blockwise, monkeypatch, numpy_allowed, num
     monkeypatch.setattr(blockwise_attention, "BLOCK", 10)
     dropped = blockwise is None
     call = with_unknown_sizes(blockwise, dropout_mask=dropout_of() if dropped else None)
-    for lengths, block in (((37, 53), 10), ((12, 7), None)):
+    # An axis of a mask that the graph does not know may also be 1.
+    for lengths, block, pairs in (
+        ((37, 53), 10, np.s_[:]),
+        ((12, 7), None, np.s_[:, :, :1]),
+        ((37, 53), 10, np.s_[..., :1]),
+    ):
         x, parts = inputs_of(arrays, *lengths), everything(*lengths)
+        parts["pairs"] = parts["pairs"][pairs]
         numbers = drawn(*lengths, block=block) if dropped else None
         expected = numpy_attention(*x[:3], numpy_allowed(shape_of(x), **parts), x[3], dropout_mask=numbers)
         given = {name: tf.constant(parts[name]) for name in (*PARTS, "offset")}

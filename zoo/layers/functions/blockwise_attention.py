@@ -131,7 +131,7 @@ class _Blocks:
         self.queries, extra_queries = _divide(query.shape[2], self.length)
         self.keys, extra_keys = _divide(key.shape[2], self.memory_length)
         self.extra = extra_queries, extra_keys
-        self.mask = mask.padded(self.memory_length, extra_queries, extra_keys)
+        self.mask = mask.padded(self.length, self.memory_length, extra_queries, extra_keys)
         self.query_count = (self.length + extra_queries) // self.queries
         self.key_count = (self.memory_length + extra_keys) // self.keys
 

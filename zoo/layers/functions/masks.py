@@ -174,7 +174,13 @@ class AttentionMask:
             first = ops.maximum(0, first_key - self._offset_as_int32)
         return first, end
 
-    def padded(self, memory_length: int | Tensor, extra_queries: int | Tensor, extra_keys: int | Tensor) -> Self:
+    def padded(
+        self,
+        length: int | Tensor,
+        memory_length: int | Tensor,
+        extra_queries: int | Tensor,
+        extra_keys: int | Tensor,
+    ) -> Self:
         """The same mask with more queries and keys at the end, for lengths that are no multiple of the block size.
 
         The new keys are forbidden. The masks of the new queries do not matter, since their contexts are cut off.
@@ -183,6 +189,10 @@ class AttentionMask:
         if queries is not None and queries.shape[1] != 1:
             queries = _extended(queries, 1, extra_queries)
         if pairs is not None:
+            if None in pairs.shape[2:]:  # an axis may turn out to be 1, which stands for all entries
+                known, lengths = pairs.shape[2:], (length, memory_length)
+                sizes = (whole if size is None else size for size, whole in zip(known, lengths, strict=True))
+                pairs = ops.broadcast_to(pairs, (*ops.shape(pairs)[:2], *sizes))
             for axis, extra in ((2, extra_queries), (3, extra_keys)):
                 pairs = pairs if pairs.shape[axis] == 1 else _extended(pairs, axis, extra)
         if not _is_zero(extra_keys):

@@ -436,7 +436,7 @@ class TestLimits:
         np.testing.assert_allclose(tf.reduce_sum(found.weights, axis=-1), found.ids != PADDING, rtol=1e-6)
 
 
-def test_limits_beyond_learned_positions_are_refused_also_of_what_is_around_a_model():
+def test_sources_and_limits_are_checked_also_of_what_is_around_a_model():
     model = Transformer(9, 9, 4, 2, 6, 1, 1, positions="learned", max_length=3)
     source = np.array([[4, 5, 3], [6, 3, 0]])
     for search in (greedy, beam_search):
@@ -452,4 +452,8 @@ def test_limits_beyond_learned_positions_are_refused_also_of_what_is_around_a_mo
     ):
         with pytest.raises(ValueError, match="`limits` must be at most 3"):
             greedy(other, source, 4)
-        assert greedy(other, source, 3).ids.shape[0] == 2
+        with pytest.raises(ValueError, match="`source` must hold ids from 0 to 8"):
+            greedy(other, [[9], [4, 5]], 3)
+        rows, padded = ([[], [4, 5, 3]], [[0, 0, 0], [4, 5, 3]])
+        found, expected = (greedy(other, each, 3).token_log_probabilities for each in (rows, padded))
+        np.testing.assert_array_equal(found, expected)

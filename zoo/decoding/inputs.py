@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
 
 from zoo.text.tokenizer import PADDING
+
+
+class AroundModel:
+    """What is around a model has the sizes of that model, by which sources and limits are checked."""
+
+    PASSED_ON: ClassVar[tuple[str, ...]] = (
+        "source_vocabulary_size",
+        "vocabulary_size",
+        "context_length",
+        "most_positions",
+    )
+    model: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.PASSED_ON:
+            raise AttributeError(name)
+        return getattr(self.model, name)  # which some models have not
 
 
 def rows_of_ids(name: str, ids: Any, vocabulary_size: int | None = None) -> tf.Tensor:

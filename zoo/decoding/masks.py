@@ -6,10 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from zoo.decoding.inputs import AroundModel
 from zoo.decoding.prefix import NUMBER
 
 
-class WithMasks:
+class WithMasks(AroundModel):
     """A model that leaves out tokens and heads, with the methods that decoding, scoring and attention maps call.
 
     Args:
@@ -17,14 +18,11 @@ class WithMasks:
         masks: what it leaves out, a `zoo.models.Masks`.
     """
 
+    PASSED_ON = (*AroundModel.PASSED_ON, "target_vocabulary_size", "output_weights", "logits_of")
+
     def __init__(self, model: Any, masks: Any):
         self.model, self.masks = model, masks
         self.step = model.step
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in ("output_weights", "logits_of", "most_positions"):  # which some models have not
-            raise AttributeError(name)
-        return getattr(self.model, name)
 
     def begin(self, source: Any) -> tuple[Any, Any]:
         """As the model's."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from zoo.decoding.inputs import AroundModel
 from zoo.decoding.logits import hidden_and_logits
 from zoo.decoding.loop import not_converted
 from zoo.decoding.token_choice import COLD, HOTTEST
@@ -16,7 +17,7 @@ NUMBER = "[0-9]{1,9}"  # an id or a position in a request
 _UNLIKELIEST = 100.0  # a given token counts as if its probability were e^-100 at least
 
 
-class WithPrefix:
+class WithPrefix(AroundModel):
     """A model whose first tokens are given: `greedy` and `beam_search` write these before any of their own.
 
     At the position of a given token all others have the probability 0, and the given one keeps what the model gives it.
@@ -28,7 +29,7 @@ class WithPrefix:
     """
 
     def __init__(self, model: Any, prefix: tf.Tensor):
-        self.model, self.most_positions = model, getattr(model, "most_positions", None)
+        self.model = model
         self.prefix = tf.pad(prefix, [[0, 0], [0, 1]])  # (B, P + 1): behind the last token nothing is given
 
     def begin(self, source: Any) -> tuple[Any, Any]:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from zoo.decoding.inputs import AroundModel
 from zoo.text.tokenizer import FIRST, PADDING, whole_number
 
 SIZE = 2048  # tokens of a text, unless another number is given
@@ -124,7 +125,7 @@ def size_or_default(size: int | None, vocabulary_size: int) -> int:
     return check_size(SIZE if size is None else size, vocabulary_size)
 
 
-class WithShortlist:
+class WithShortlist(AroundModel):
     """A model whose vocabulary is, for each text, the C tokens of a shortlist. Tokens are places in it.
 
     Args:
@@ -135,7 +136,6 @@ class WithShortlist:
 
     def __init__(self, model: Any, ids: tf.Tensor):
         self.model, self.ids = model, ids
-        self.most_positions = getattr(model, "most_positions", None)
 
     def begin(self, source: Any) -> tuple[Any, Any]:
         """The model's memory with the tokens of each row and their weights `(B, D, C)`, and its cache."""

@@ -57,6 +57,7 @@ def test_greedy_goes_on_from_the_given_tokens():
         while wanted[-1] != END and len(wanted) < 6:
             wanted.append(END + int(np.argmax(CHAIN.logits.numpy()[wanted[-1], END:])))
         assert [each for each in row if each] == wanted
+    assert greedy(WithPrefix(CHAIN, [[], [5, 6, 7]]), SOURCE, [6, 6]).ids.numpy()[1, :3].tolist() == [5, 6, 7]
 
 
 @pytest.mark.parametrize("penalty", [0.0, 2.0])

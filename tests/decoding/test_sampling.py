@@ -271,11 +271,11 @@ class TestLoop:
         np.testing.assert_allclose(found.token_log_probabilities, [[expected]], rtol=1e-5)
 
     def test_what_was_there_before_and_what_is_drawn_is_penalised(self):
-        logits = np.zeros((1, 4, 9))
+        logits = np.zeros((2, 4, 9))
         logits[..., 4:] = [8, 7, 6, 5, 4]
-        options = settings(1, temperature=0.0, repetition_penalty=100.0)
-        found = sample(Table(), tf.constant(logits, tf.float32), [8], [4], options, before=[[5]])
-        assert found.ids.numpy().tolist() == [[4, 6, 7, 8]]
+        options = settings(2, temperature=0.0, repetition_penalty=100.0)
+        found = sample(Table(), tf.constant(logits, tf.float32), [8, 8], 4, options, before=[[], [5]])
+        assert found.ids.numpy().tolist() == [[4, 5, 6, 7], [4, 6, 7, 8]]
 
     def test_a_source_may_be_whatever_the_model_reads(self):
         class Named(Table):

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from zoo.decoding.inputs import AroundModel
+from zoo.decoding.inputs import AroundModel, rows_of_ids
 from zoo.decoding.logits import hidden_and_logits
 from zoo.decoding.loop import not_converted
 from zoo.decoding.token_choice import COLD, HOTTEST
@@ -25,11 +25,12 @@ class WithPrefix(AroundModel):
 
     Args:
         model: anything with `begin` and `step`, as for `greedy`.
-        prefix: ids `(B, P)`, with zeros behind them.
+        prefix: ids `(B, P)`, with zeros behind them, or a list of rows of any length.
     """
 
     def __init__(self, model: Any, prefix: tf.Tensor):
         self.model = model
+        prefix = rows_of_ids("prefix", prefix)
         self.prefix = tf.pad(prefix, [[0, 0], [0, 1]])  # (B, P + 1): behind the last token nothing is given
 
     def begin(self, source: Any) -> tuple[Any, Any]:

@@ -217,7 +217,8 @@ def sample(
         limits: int32 `(B,)` or one number, the most tokens each row may have, its end token counted. A row of limit 0
             stays empty.
         sampling: a `Sampling`; each of its settings is a tensor or list `(B,)`, or a number for all rows.
-        before: ids `(B, P)` of the earlier text, for the repetition penalty; None for none.
+        before: ids `(B, P)` of the earlier text, or a list of rows of any length, for the repetition penalty; None for
+            none.
         watch: an object that can end a row before its end token; None ends no row early. It may have `is_needed`, a
             boolean scalar, False if it will end no row; `start() -> state`, a nest of tensors with the rows as their
             first axis; and `step(tokens, open_rows, state) -> (ends, state)`, with tokens, `open_rows` and `ends`
@@ -235,7 +236,7 @@ def sample(
     source, limits = checked_rows(model, source, limits, first)
     sampling = _of_each_row(sampling, limits)
     found = () if watch is None else watch.start()
-    before = tf.zeros([tf.shape(limits)[0], 0], tf.int32) if before is None else tf.cast(before, tf.int32)
+    before = tf.zeros([tf.shape(limits)[0], 0], tf.int32) if before is None else rows_of_ids("before", before)
     ids, log_probabilities, found = _sampled(
         model, source, first, limits, sampling, random_streams(sampling.seed), before, watch, found
     )

@@ -10,8 +10,8 @@ import tensorflow as tf
 from zoo.text.tokenizer import PADDING
 
 
-class AroundModel:
-    """What is around a model has the sizes of that model, by which sources and limits are checked."""
+class ModelWrapper:
+    """The base of what wraps a model. It has that model's sizes, by which sources and limits are checked."""
 
     PASSED_ON: ClassVar[tuple[str, ...]] = (
         "source_vocabulary_size",

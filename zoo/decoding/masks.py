@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from zoo.decoding.inputs import AroundModel
+from zoo.decoding.inputs import ModelWrapper
 from zoo.decoding.prefix import NUMBER
 
 
-class WithMasks(AroundModel):
+class WithMasks(ModelWrapper):
     """A model that leaves out tokens and heads, with the methods that decoding, scoring and attention maps call.
 
     Args:
@@ -18,7 +18,7 @@ class WithMasks(AroundModel):
         masks: what it leaves out, a `zoo.models.Masks`.
     """
 
-    PASSED_ON = (*AroundModel.PASSED_ON, "target_vocabulary_size", "output_weights", "logits_of")
+    PASSED_ON = (*ModelWrapper.PASSED_ON, "target_vocabulary_size", "output_weights", "logits_of")
 
     def __init__(self, model: Any, masks: Any):
         self.model, self.masks = model, masks

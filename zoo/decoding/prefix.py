@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from zoo.decoding.inputs import AroundModel, rows_of_ids
+from zoo.decoding.inputs import ModelWrapper, rows_of_ids
 from zoo.decoding.logits import hidden_and_logits
 from zoo.decoding.loop import not_converted
 from zoo.decoding.token_choice import COLD, HOTTEST
@@ -17,7 +17,7 @@ NUMBER = "[0-9]{1,9}"  # an id or a position in a request
 _UNLIKELIEST = 100.0  # a given token counts as if its probability were e^-100 at least
 
 
-class WithPrefix(AroundModel):
+class WithPrefix(ModelWrapper):
     """A model whose first tokens are given: `greedy` and `beam_search` write these before any of their own.
 
     At the position of a given token all others have the probability 0, and the given one keeps what the model gives it.

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from zoo.decoding.inputs import AroundModel
+from zoo.decoding.inputs import ModelWrapper
 from zoo.text.tokenizer import FIRST, PADDING, whole_number
 
 SIZE = 2048  # tokens of a text, unless another number is given
@@ -125,7 +125,7 @@ def size_or_default(size: int | None, vocabulary_size: int) -> int:
     return check_size(SIZE if size is None else size, vocabulary_size)
 
 
-class WithShortlist(AroundModel):
+class WithShortlist(ModelWrapper):
     """A model whose vocabulary is, for each text, the C tokens of a shortlist. Tokens are places in it.
 
     Args:

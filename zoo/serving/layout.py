@@ -45,7 +45,7 @@ def check_loadable(path: str | pathlib.Path) -> None:
     Raises:
         ValueError: it has such characters.
     """
-    if re.search(r"\[.+\]|\\", str(path)):
+    if re.search(r"\[.+\]|\\", pathlib.Path(path).as_posix()):  # on Windows, a backslash is between folders
         raise ValueError(
             f"{path}: TensorFlow loads no model from a path with brackets, [ ], or a backslash; choose another name"
         )

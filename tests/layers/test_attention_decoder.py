@@ -248,6 +248,9 @@ def test_a_memory_or_mask_that_does_not_fit_is_refused(kind, attention, x):
     for states, memory, rows in ((x.states, x.memory[:1], "3.* 1"), ([s[:2] for s in x.states], x.memory, "3, 2.* 3")):
         with pytest.raises(ValueError, match=rf"the same number of rows B\. Received: \({rows}\) rows"):
             decoder(x.inputs, states, memory)
+    prepared, step = decoder.prepare(x.memory, MASK if attention else None), x.inputs[:, :2]
+    with pytest.raises(ValueError, match=r"^The shape of `states` must begin with \(3, 2\)\. Received: .* \(3, 1, "):
+        decoder.step(step, [state[:, None] for state in x.states], prepared)
     if attention:
         for mask in (MASK[:, :3], MASK[:2]):
             with pytest.raises(ValueError, match=r"`mask` must have the shape of the tokens, \(3, 4\)"):

@@ -630,7 +630,7 @@ def test_refuses_arguments(arguments, message):
     ("shapes", "message"),
     [
         ([QUERY, VALUE, (2, 9, 7)], r"All axes of value and key but the last must be equal.*key \(2, 9, 7\)"),
-        ([(2, 5), (2, 6)], r"`attention_axes` must be different axes.*of inputs of rank 2"),
+        ([(2, 5), (2, 6)], r"Inputs of attention must be \(batch, length, features\).*of rank 2"),
     ],
     ids=str,
 )
@@ -661,6 +661,14 @@ def test_attending_and_stepping_refuse_a_mask_of_another_shape(arrays, shape):
         layer.attend(x[:, :1], memory, np.ones(shape, bool))
     with pytest.raises(ValueError, match=message):
         layer.step(x[:, 4:], cache, mask=np.ones(shape, bool))
+
+
+def test_attending_and_stepping_refuse_keys_of_other_rows(arrays):
+    layer, x = randomized((None, None, 6), (None, None, 6)), arrays(x=(3, 5, 6)).x
+    with pytest.raises(ValueError, match=r"^The shape of `memory` must begin with \(3,\)\. Received: .*\(1, 8, 5, "):
+        layer.attend(x, layer.project_memory(x[:1]))
+    with pytest.raises(ValueError, match=r"^The shape of `cache` must begin with \(2,\)\. Received: .*\(3, 8, 5, "):
+        layer.step(x[:2], layer.step(x)[1])
 
 
 @pytest.mark.parametrize("name", ["sliding_window", "rotary_embedding"])

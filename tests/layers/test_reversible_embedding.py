@@ -28,3 +28,10 @@ def test_gives_what_keras_layer_gives_and_its_gradient_as_one_matrix(arrays, pol
         tolerance = 1e-5 if policy == "float32" else 2**-6
         expected = np.array(tf.cast(tf.convert_to_tensor(expected), "float32"))
         np.testing.assert_allclose(tf.cast(result, "float32"), expected, atol=tolerance * np.abs(expected).max())
+
+
+def test_refuses_vectors_of_another_width():
+    layer = ReversibleEmbedding(7, 5)
+    layer.build()
+    with pytest.raises(ValueError, match=r"`inputs` must have the width 5, which .* of shape \(2, 3, 4\)"):
+        layer(np.zeros((2, 3, 4)), reverse=True)

@@ -175,6 +175,19 @@ def test_projecting_then_attending_is_the_call(attention, x):
         np.testing.assert_allclose(weights, expected[1][:, i : i + 1], atol=1e-6)
 
 
+def test_attending_refuses_other_rows_and_widths(attention, x):
+    projected = attention.project_key(x.key)
+    with pytest.raises(ValueError, match=r"^The shape of `projected_key` must begin with \(2,\)\. .*\(1, 4, "):
+        attention.attend(x.query, projected[:1], x.value[:1])
+    with pytest.raises(ValueError, match=r"^The shape of `value` must begin with \(2, 4\)\. .*\(2, 3, 7\)$"):
+        attention.attend(x.query, projected, x.value[:, :3])
+    with pytest.raises(ValueError, match=r"`query` must have the width 5, which .* of shape \(2, 3, 7\)"):
+        attention(np.zeros((2, 3, 7)), x.value, x.key)
+    if attention.weights:
+        with pytest.raises(ValueError, match=r"`key` must have the width 5, which .* of shape \(2, 4, 7\)"):
+            attention(x.query, x.value)
+
+
 def test_attending_refuses_masks(attention, x):
     added, one_key = np.where(MASK, 0, -np.inf).astype("float32"), MASK[:, :1]
     negative = r"A mask with negative numbers.*pass `mask == 0` instead"

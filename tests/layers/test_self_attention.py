@@ -176,6 +176,11 @@ def test_refuses_inputs_of_another_rank_and_masks_that_do_not_fit(name):
             LAYERS[name]()(np.zeros(SHAPE), mask=np.ones(shape, bool))
 
 
+def test_takes_a_mask_as_a_list_of_rows(make, x):
+    layer = make()
+    np.testing.assert_array_equal(layer(x, TOKENS.tolist()), layer(x, TOKENS))
+
+
 def test_hand_computed_simple():
     # Each product of a vector with itself is log 3, of both 0: weights of 3/4 and 1/4.
     long = np.sqrt(np.log(3))

@@ -5,7 +5,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_built, check_positive, check_width
+from zoo.layers.checks import check_built, check_positive, check_rows, check_width
 from zoo.layers.functions.axes import token_mask
 from zoo.layers.functions.recurrence import recur
 from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, scores_dtype
@@ -132,8 +132,13 @@ class AttentionDecoder(OuterLayer):
 
         Returns:
             The new states, the context `(B, K, D)`, and the attention weights `(B, K, S)`, None without attention.
+
+        Raises:
+            ValueError: the states have other rows or hypotheses than the inputs.
         """
         check_built(self)
+        for state in states:
+            check_rows("states", state, inputs, axes=2)
         rows = ops.shape(inputs)[:2]
 
         def flat(tensor):

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_choice
+from zoo.layers.checks import check_built_width, check_choice
 from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32
 from zoo.layers.scored_attention import ScoredAttention
 
@@ -68,10 +68,14 @@ class DotProductAttention(ScoredAttention):
 
     def project_key(self, key: Tensor) -> Tensor:
         """W h for "general", else the keys as they are: `(B, S, K)` -> `(B, S, Q)`."""
-        return ops.matmul(key, ops.cast(self.kernel, self.compute_dtype)) if self.score == "general" else key
+        if self.score != "general":
+            return key
+        check_built_width("key", key, self.kernel.shape[0])
+        return ops.matmul(key, ops.cast(self.kernel, self.compute_dtype))
 
     def scores(self, query: Tensor, projected_key: Tensor) -> Tensor:
         """Q . h, scaled if asked for: `(B, T, Q)` and `(B, S, Q)` -> `(B, T, S)`."""
+        check_built_width("query", query, projected_key.shape[-1])
         query, key = at_least_float32(query), at_least_float32(projected_key)
         if self.score == "scaled":
             query = query * (1.0 / math.sqrt(query.shape[-1]))

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from keras import ops
+
 from zoo.layers.outer_layer import OuterLayer
 
 
@@ -12,5 +14,6 @@ class MaskedLayer(OuterLayer):
     """
 
     def __call__(self, inputs: Any, mask: Any = None, **kwargs: Any) -> Any:
-        """As Keras' own, for `layer(x, mask)` too."""
+        """As Keras' own, for `layer(x, mask)` too, and for a mask that is a list of rows."""
+        mask = ops.convert_to_tensor(mask) if isinstance(mask, list | tuple) else mask
         return super().__call__(inputs, **(kwargs if mask is None else {**kwargs, "mask": mask}))

@@ -7,7 +7,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_built, check_inputs, check_positive, check_positive_number, check_rate
+from zoo.layers.checks import check_built, check_inputs, check_positive, check_positive_number, check_rate, check_rows
 from zoo.layers.functions.axes import AttentionAxes, fit, memory_mask
 from zoo.layers.functions.masks import AttentionMask, both
 from zoo.layers.functions.random import DropoutMask
@@ -352,7 +352,11 @@ class MultiHeadAttention(OuterLayer):
 
         Returns:
             The output `(B, T, D)`, and if asked for, the weights `(B, H, T, S)` in float32.
+
+        Raises:
+            ValueError: the memory has other rows than the query, or a mask has another shape.
         """
+        check_rows("memory", memory[0], query)
         mask = _as_attention_mask(mask, query, memory, window=self.sliding_window)
         output, weights = self._attend_to(memory, query, mask, None, return_attention_scores, head_mask)
         return (output, weights) if return_attention_scores else output
@@ -382,7 +386,12 @@ class MultiHeadAttention(OuterLayer):
         Returns:
             The output `(B, T, D)`; the cache, a pair of keys `(B, G, S + T, key_dim)` and values `(B, G, S + T,
             value_dim)`; and if asked for, the weights `(B, H, T, S + T)` in float32.
+
+        Raises:
+            ValueError: the cache has other rows than the query, or a mask has another shape.
         """
+        if cache is not None:
+            check_rows("cache", cache[0], query)
         before = 0 if cache is None else ops.shape(cache[0])[2]
         length = ops.shape(query)[1]
         if positions is None and self.rotary_embedding is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_choice
+from zoo.layers.checks import check_built_width, check_choice
 from zoo.layers.functions.tensors import Tensor
 
 
@@ -43,7 +43,7 @@ class GRUCell(keras.layers.GRUCell):
 
     def project(self, inputs: Tensor, columns: slice = slice(None)) -> Tensor:
         """The `columns` of the inputs, `(..., D)`, times their rows of the kernel: `(..., G)`, without bias."""
-        return ops.matmul(inputs, ops.cast(self.kernel[columns], self.compute_dtype))
+        return _product(inputs, self.kernel[columns], self.compute_dtype)
 
     @property
     def input_bias(self) -> Tensor:
@@ -79,7 +79,7 @@ class LSTMCell(keras.layers.LSTMCell):
 
     def project(self, inputs: Tensor, columns: slice = slice(None)) -> Tensor:
         """The `columns` of the inputs, `(..., D)`, times their rows of the kernel: `(..., G)`, without bias."""
-        return ops.matmul(inputs, ops.cast(self.kernel[columns], self.compute_dtype))
+        return _product(inputs, self.kernel[columns], self.compute_dtype)
 
     @property
     def input_bias(self) -> Tensor:
@@ -93,6 +93,11 @@ class LSTMCell(keras.layers.LSTMCell):
         write, forget, candidate, read = ops.split(gates, 4, axis=-1)  # (N, units) each
         carry = ops.sigmoid(forget) * carry + ops.sigmoid(write) * ops.tanh(candidate)
         return (ops.sigmoid(read) * ops.tanh(carry), carry)
+
+
+def _product(inputs: Tensor, kernel: Tensor, dtype: str) -> Tensor:
+    check_built_width("inputs", inputs, kernel.shape[0])
+    return ops.matmul(inputs, ops.cast(kernel, dtype))
 
 
 CELLS = {"gru": GRUCell, "lstm": LSTMCell}

@@ -5,6 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from zoo.layers.checks import check_built_width
+
 
 @keras.saving.register_keras_serializable(package="zoo")
 class ReversibleEmbedding(keras.layers.ReversibleEmbedding):
@@ -22,6 +24,8 @@ class ReversibleEmbedding(keras.layers.ReversibleEmbedding):
 
     def call(self, inputs: Any, reverse: bool = False) -> Any:
         """Ids `(...)` -> vectors `(..., D)`, or with `reverse` vectors -> logits `(..., V)`."""
+        if reverse:
+            check_built_width("inputs", inputs, self.output_dim)
         if reverse or self.mask_zero:
             return super().call(inputs, reverse=reverse)
         table = ops.reshape(self.embeddings, (self.input_dim, self.output_dim))

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_inputs
+from zoo.layers.checks import check_inputs, check_rows
 from zoo.layers.functions.axes import AttentionAxes, memory_mask
 from zoo.layers.functions.masks import AttentionMask, both, masked_softmax
 from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, scores_dtype
@@ -53,8 +53,10 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
             nothing gets zero weights and a zero context.
 
         Raises:
-            ValueError: a mask of another shape.
+            ValueError: keys, values or a mask of another shape.
         """
+        check_rows("projected_key", projected_key, query)
+        check_rows("value", value, projected_key, axes=2)
         if mask is not None:
             mask = memory_mask(mask, query, value.shape[1])
             mask = mask[:, None] if len(mask.shape) == 2 else mask  # (B, 1, S): the same keys for every query

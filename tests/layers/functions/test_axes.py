@@ -148,7 +148,6 @@ def test_sizes_may_be_unknown_in_a_graph(axes, arrays):
         (4, (-4,), "(-4,)"),
         (4, [1, 1], "(1, 1)"),
         (4, (1, -3), "(1, -3)"),
-        (2, None, "()"),
     ],
 )
 def test_axes_that_there_are_not(rank, axes, received):
@@ -158,6 +157,11 @@ def test_axes_that_there_are_not(rank, axes, received):
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         AttentionAxes(rank, axes)
+
+
+def test_inputs_without_a_batch_axis_are_named():
+    with pytest.raises(ValueError, match=r"^Inputs of attention must be \(batch, length, features\).* of rank 2$"):
+        AttentionAxes(2)
 
 
 def test_shapes_that_fit():

@@ -28,6 +28,11 @@ class AttentionAxes:
         axes = tuple(range(1, rank - 1)) if axes is None else axes
         self.rank = rank
         self.axes = tuple(axis if axis >= 0 else rank + axis for axis in axes)
+        if rank < 3:
+            raise ValueError(
+                "Inputs of attention must be (batch, length, features), or have several axes in place of the length. "
+                f"Received: inputs of rank {rank}"
+            )
         if not all(0 < axis < rank - 1 for axis in self.axes) or len(set(self.axes)) < len(self.axes) or not self.axes:
             raise ValueError(
                 f"`attention_axes` must be different axes between the first (batch) and the last (features) of inputs "

@@ -15,17 +15,26 @@ WORKERS ?= 2
 # Containers often set it. The tests start Python a hundred times, and each would compile all files again.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Installs the project with extras. uv takes a fifth of pip's time; where it fails, pip may have the settings it lacks,
+# such as a mirror.
+define install
+$(BIN)/uv pip install $(QUIET) --python $(BIN)/python --editable ".$(if $(1),[$(1)])" || \
+$(BIN)/python -m pip install $(QUIET) --disable-pip-version-check --editable ".$(if $(1),[$(1)])"
+endef
+QUIET := --quiet
+comma := ,
+
 .PHONY: demo test test-long test-peers test-torch test-browser lint format docs bench clean
 .DELETE_ON_ERROR:
 
 demo: .venv/ready-demo
 	$(BIN)/python training/demo.py
 
+.venv/ready-demo: QUIET :=  # with the progress of a download
 .venv/ready-demo: pyproject.toml .venv/bin/python
-	@echo "--- Installation into .venv: TensorFlow and what the training needs, some 700 MB to download (1 to 5 minutes)"
-	@begin=$$(date +%s); \
-	$(BIN)/python -m pip install --disable-pip-version-check --editable ".[train,pictures,serve]" && touch $@ && \
-	echo "--- took $$(($$(date +%s) - begin)) s"
+	@echo "--- Installation into .venv: TensorFlow and what the training needs, some 700 MB to download"
+	$(call install,train$(comma)pictures$(comma)serve)
+	@touch $@
 
 test: .venv/ready-test lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not peers and not long and not browser"
@@ -40,7 +49,7 @@ test-torch: .venv/ready-peers
 	KERAS_BACKEND=torch $(BIN)/python -m pytest tests/layers/test_any_backend.py tests/layers/test_frozen_layers.py
 
 test-browser: .venv/ready-test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[browser]"
+	$(call install,browser)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m browser tests/browser
 
 lint: .venv/ready-test
@@ -53,7 +62,7 @@ format: .venv/ready-test
 	$(BIN)/ruff format
 
 docs: .venv/ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	$(call install,docs)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 bench: .venv/ready-peers
@@ -67,13 +76,14 @@ clean:
 	'Python 3.11, 3.12 or 3.13 is needed, for which TensorFlow is released. Received: Python ' + sys.version.split()[0] + \
 	'. Call make PYTHON=python3.13')"
 	$(PYTHON) -m venv .venv
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 .venv/ready: pyproject.toml .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(call install,)
 	@touch $@
 
 .venv/ready-test: pyproject.toml .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
+	$(call install,test)
 	@touch .venv/ready $@
 
 .venv/ready-peers: .venv/ready-test

@@ -22,11 +22,12 @@ def model(tmp_path):
 
 
 def test_versions_are_the_folders_named_by_integers_in_ascending_order(model):
+    assert versions(str(model)) == versions(model)
     assert list(versions(model).items()) == [(2, model / "2"), (9, model / "09"), (10, model / "10")]
 
 
 def test_newest_version_is_the_highest_that_holds_a_saved_model(model):
-    assert newest_version(model) == model / "09"
+    assert newest_version(str(model)) == newest_version(model) == model / "09"
 
 
 def test_the_models_in_a_folder_that_is_none(model):

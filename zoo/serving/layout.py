@@ -22,16 +22,18 @@ def is_version(name: str) -> bool:
     return re.fullmatch("[0-9]+", name) is not None and int(name) <= LARGEST_VERSION
 
 
-def versions(path: pathlib.Path) -> dict[int, pathlib.Path]:
+def versions(path: str | pathlib.Path) -> dict[int, pathlib.Path]:
     """The versions in a model's folder: their numbers, in ascending order, and their folders."""
+    path = pathlib.Path(path)
     if not path.is_dir():
         return {}
     found = {int(child.name): child for child in sorted(path.iterdir()) if is_version(child.name) and child.is_dir()}
     return dict(sorted(found.items()))
 
 
-def newest_version(path: pathlib.Path) -> pathlib.Path | None:
+def newest_version(path: str | pathlib.Path) -> pathlib.Path | None:
     """The SavedModel that a path means: itself, or its newest version; None if it means none."""
+    path = pathlib.Path(path)
     folders = [path, *reversed(versions(path).values())]
     return next((folder for folder in folders if (folder / SAVED_MODEL_FILE).is_file()), None)
 

@@ -1,6 +1,8 @@
 """`zoo.load`, and what importing the zoo costs."""
 
+import ast
 import json
+import pathlib
 import re
 import shutil
 import subprocess
@@ -197,5 +199,10 @@ class TestImporting:
     def test_what_is_promised_is_there_and_nothing_else(self, module):
         assert all(getattr(module, name) for name in module.__all__)
         assert {"__name__", *module.__all__} <= set(dir(module))
+        # Type checkers and editors do not run `__getattr__`: they read the stub beside it.
+        stub = ast.parse(pathlib.Path(module.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+        names = {name.name for node in stub.body if isinstance(node, ast.ImportFrom) for name in node.names}
+        assert names == {*module.__all__, *getattr(module, "_PACKAGES", ())}
+        assert [ast.literal_eval(node.value) for node in stub.body if isinstance(node, ast.Assign)] == [module.__all__]
         with pytest.raises(AttributeError, match=rf"module '{module.__name__}' has no attribute 'Translater'"):
             _ = module.Translater

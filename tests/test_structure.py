@@ -140,6 +140,12 @@ def test_nothing_goes_round_in_a_circle():
 
 
 def test_every_package_is_installed():
-    """`pyproject.toml` names each folder of code, since the installed name of `training/` is another."""
-    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    assert sorted(listed) == sorted(name_of(file) for file in FILES if file.name == "__init__.py")
+    """`pyproject.toml` names each folder of code, since the installed name of `training/` is another.
+
+    So are the types: without `py.typed`, mypy takes everything of an installed package for `Any`.
+    """
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    stubs = [".".join(file.relative_to(ROOT).parent.parts) for file in (ROOT / "zoo").rglob("*.pyi")]
+    assert stubs and all("*.pyi" in setuptools["package-data"][package] for package in stubs)
+    assert (ROOT / "zoo" / "py.typed").is_file() and "py.typed" in setuptools["package-data"]["zoo"]
+    assert sorted(setuptools["packages"]) == sorted(name_of(file) for file in FILES if file.name == "__init__.py")

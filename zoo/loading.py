@@ -39,7 +39,8 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation | TextClassi
     Returns:
         The task, such as a `Translator` or `TextGenerator`, which can be trained on; or, of an export, a
         `ServableTranslator`, `ServableGenerator` and so on, which cannot, and has the same calls, for example
-        `translate`, `score` and `attend`, or `generate` and `score`.
+        `translate`, `score` and `attend`, or `generate` and `score`. If a type checker should know the kind, call
+        `zoo.Translator.load`, of what `save` wrote, or `zoo.serving.ServableTranslator`, of an export.
 
     Raises:
         FileNotFoundError: the folder holds none of these, or one of its files is missing.

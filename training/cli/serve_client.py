@@ -7,7 +7,7 @@ import difflib
 import functools
 import json
 from collections.abc import Collection, Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -63,7 +63,7 @@ def serve_client(
 
         if use_grpc:
             import_tensorflow()
-        protocol = "grpc" if use_grpc else "rest"
+        protocol: Literal["grpc", "rest"] = "grpc" if use_grpc else "rest"
         with ServingClient(address, model, protocol=protocol, version=version, label=label, timeout=timeout) as client:
             if status:
                 _print_status(client, as_json)
@@ -83,7 +83,7 @@ def serve_client(
                 _stream(client, lines, given)
                 return
             if kind is _called:
-                given = _filled_in(getattr(signatures.get(signature), "inputs", {}), given, settings or [])
+                given = _filled_in(getattr(signatures.get(signature or ""), "inputs", {}), given, settings or [])
             size = batch_size if kind is _generated else LINES * batch_size  # texts are printed as each batch comes
             rows_of = kind
             if kind is _classified:

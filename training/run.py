@@ -317,6 +317,7 @@ def _trained_before(folder: pathlib.Path, recipe: Recipe) -> Run | None:
             "folder"
         )
     say(f"{folder} holds a trained model; going on with its {stage}")
+    run.recipe = recipe  # equal, but its corpus knows the cache, and what is read of it
     return run
 
 

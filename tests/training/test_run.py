@@ -18,7 +18,7 @@ from zoo_training.fitting.checkpoint import CheckpointError
 from zoo_training.run import Run, read_back
 from zoo_training.run_files import checked_metrics, saved_digest
 from zoo_training.schema.recipe import read_recipe
-from zoo_training.storage import Storage
+from zoo_training.storage import Storage, set_storage
 
 import zoo
 from zoo.cluster import ClusterError
@@ -263,6 +263,7 @@ class TestStages:
 
     def go_on(self, folder, *overrides, **options):
         recipe = read_back(folder, overrides)
+        set_storage(recipe.corpus, folder / "cache", folder)
         return runs.train("backwards", recipe, folder, "zoo train", folder.parent / "models", **options)
 
     @pytest.mark.parametrize("stage", ["scoring", "export"])
@@ -274,6 +275,7 @@ class TestStages:
         finished, version = self.go_on(folder)
         assert version == folder.parent / "models" / "backwards" / "1"
         assert self.metrics(folder) == wanted
+        assert finished.recipe.corpus.storage.cache == folder / "cache", "not in /tmp"
         assert finished.metrics["digests"] == wanted["digests"]
         assert [metrics["exact_match"] for metrics in exported] == [wanted["exact_match"]]
         own = {"recipe.json", "history.csv", "best.weights.h5", "translator", "metrics.json"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import os
 import pathlib
 import re
 import shlex
@@ -275,7 +276,8 @@ def check_places(folder: pathlib.Path, model: pathlib.Path) -> None:
     """Looks whether a run and the model that it exports can be written where --out and --models say.
 
     Raises:
-        ValueError: a part of a path is no folder, both are the same folder, or no server would load the model.
+        ValueError: a part of a path is no folder, this user may not write there, both are the same folder, or no server
+            would load the model.
     """
     from zoo.serving.layout import check_loadable
 
@@ -285,6 +287,9 @@ def check_places(folder: pathlib.Path, model: pathlib.Path) -> None:
             if part.is_file() or (part.is_symlink() and not part.exists()):
                 what = "a file" if part.is_file() else "a link to nothing"
                 raise ValueError(f"{option}: {part} is {what}, and must be a folder")
+        there = next(part for part in (place, *place.parents) if part.exists())
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise ValueError(f"{option}: you may not write to {there}; choose another folder")
     if model.resolve() == folder.resolve():
         raise ValueError(f"{folder} is the folder of the run; the export needs another one: give --models or --out")
 

@@ -1,6 +1,7 @@
 """The command `zoo train`: what it refuses before anything takes long, how it goes on, what it replaces."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -192,6 +193,12 @@ class TestMistakes:
         for options in (["--models", "runs"], ["--out", "elsewhere/../saved_models/mine"]):
             told = refuses("train", "mine.toml", *options)
             assert told.endswith("/mine is the folder of the run; the export needs another one: give --models or --out")
+        (tmp_path / "public").mkdir()
+        # The modes of files do not bind root.
+        monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK or path != pathlib.Path("public"))
+        for option, place in (("--models", "public"), ("--models", "public/new"), ("--out", "public/run")):
+            told = refuses("train", "mine.toml", option, place)
+            assert told == f"{option}: you may not write to public; choose another folder"
         assert not (tmp_path / "runs").exists()
 
     @pytest.mark.parametrize(

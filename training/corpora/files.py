@@ -153,6 +153,10 @@ class PublicFiles:
         base = os.environ.get("XDG_CACHE_HOME", "")
         # Its specification says that a relative path is to be ignored.
         cache = Path(base) if os.path.isabs(base) else expanded(Path("~/.cache"))
+        if not cache.is_absolute():  # it would be a folder called ~ in the working directory
+            raise CorpusError(
+                f"{self.name}: this user has no home folder to keep it in; set corpus.folder to a folder."
+            )
         return cache / "attention-zoo" / self.name
 
     def _download(self, path: Path) -> bytes:

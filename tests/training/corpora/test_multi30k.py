@@ -121,6 +121,14 @@ class TestFolder:
         fill(tmp_path / where, public)
         assert len(Multi30k(**fields).read("train")) == 2
 
+    def test_without_a_home_nothing_is_put_into_a_folder_called_tilde(self, server, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+        monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as for a user whom the system does not know
+        with pytest.raises(CorpusError, match=r"^multi30k: this user has no home folder .*; set corpus\.folder"):
+            Multi30k().read("train")
+        assert (contents(tmp_path), server.asked) == ({}, [])
+
     def test_another_file_of_that_name_is_told_and_kept(self, public, server, tmp_path):
         other = gzip.compress(b"Something else.\n")
         fill(tmp_path, public | {"val.de.gz": other})

@@ -1,6 +1,7 @@
 """Greedy decoding and beam search: by hand, against the models' own probabilities, and against all texts there are."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -253,9 +254,10 @@ class TestBeamByHand:
         assert trimmed(beams.ids[0, 0])[:5] == (A,) * 5
         np.testing.assert_allclose(beams.scores, [[6 * np.log(0.5) * (6 / 11) ** 3]], rtol=1e-5)
 
-    @pytest.mark.parametrize("unknown", ["always", 1, None])
+    @pytest.mark.parametrize("unknown", ["always", 1, None, np.array([1, 2]), tf.constant([1, 2])])
     def test_an_unknown_rule_for_the_end_is_refused(self, unknown):
-        with pytest.raises(ValueError, match=f"`early_stopping` must be True, False or 'never'. Received: {unknown!r}"):
+        message = re.escape(f"`early_stopping` must be True, False or 'never'. Received: {unknown!r}")
+        with pytest.raises(ValueError, match=message):
             beam_search(Bigrams(), GARDEN_PATH, [3], early_stopping=unknown)
 
     @pytest.mark.parametrize(("power", "best"), [(1.0, (A,) * 6), (0.0, (END,))])
@@ -267,9 +269,11 @@ class TestBeamByHand:
         expected = np.log(0.4 * 0.9989**5) / 6 if power else np.log(0.5)
         np.testing.assert_allclose(beams.scores, [[expected]], rtol=1e-3)
 
-    def test_an_unknown_normalisation_is_refused(self):
-        with pytest.raises(ValueError, match=r"`length_normalization` must be 'wu' or 'mean'\. Received: 'sum'"):
-            beam_search(Bigrams(), GARDEN_PATH, [3], length_normalization="sum")
+    @pytest.mark.parametrize("unknown", ["sum", [], np.array(["wu", "mean"])])
+    def test_an_unknown_normalisation_is_refused(self, unknown):
+        message = re.escape(f"`length_normalization` must be 'wu' or 'mean'. Received: {unknown!r}")
+        with pytest.raises(ValueError, match=message):
+            beam_search(Bigrams(), GARDEN_PATH, [3], length_normalization=unknown)
 
     def test_fewer_texts_than_asked_for_leave_the_rest_empty(self):
         """With a limit of 1 there are as many texts as tokens that may be produced, four; with one of 0 none."""
@@ -280,6 +284,21 @@ class TestBeamByHand:
         assert (np.array(beams.scores)[1] == -np.inf).all()
         for each in (beams.ids, beams.weights):
             assert not np.any(each[0, 4:]) and not np.any(each[1])
+
+    def test_texts_with_tokens_that_are_never_written_do_not_fill_the_rest(self):
+        """Of three tokens and the end, two are forbidden: with a limit of 1 there are "a" and "end"."""
+
+        class Forbidding(Bigrams):
+            def step(self, *inputs):
+                logits, *others = super().step(*inputs)
+                return tf.maximum(logits, -1e9), *others
+
+        source = bigrams(start={"a": 0.7, "end": 0.3, "b": 0.0, "c": 0.0})
+        beams = beam_search(Forbidding(), source, [1], 4, n_best=4, return_weights=True)
+        assert [trimmed(ids) for ids in beams.ids[0]] == [(A,), (END,), (), ()]
+        np.testing.assert_array_equal(np.isfinite(beams.scores[0]), [True, True, False, False])
+        np.testing.assert_array_equal(np.isfinite(beams.log_probabilities[0]), [True, True, False, False])
+        assert not np.any(beams.weights[0, 2:])
 
 
 # With real models.

@@ -15,6 +15,7 @@ from zoo.text.tokenizer import END, PADDING, START, whole_number
 
 _NO_WEIGHTS = "`return_weights` needs a model with attention; this one returns no weights."
 _NOTHING = float("-inf")
+_FORBIDDEN = -1e8  # the logits of what a model never writes are lower, such as -1e9
 
 
 class Hypotheses(NamedTuple):
@@ -99,7 +100,8 @@ class Beams(NamedTuple):
 
     Attributes:
         ids: int32 `(B, N, T)`, best first; each ends with the end token, unless its limit came first, and then padding.
-        scores: float32 `(B, N)`, the log-probability divided by the length penalty; -inf where there are fewer than N.
+        scores: float32 `(B, N)`, the log-probability divided by the length penalty; -inf where there are fewer than N
+            without a token that the model never writes.
         log_probabilities: float32 `(B, N)`, natural logarithm of the model's probability of the ids.
         weights: float32 `(B, N, T, S)`, the attention of each step; 0 at padding. None unless asked for.
     """
@@ -213,7 +215,7 @@ def check_length_normalization(name: str) -> None:
     Raises:
         ValueError: it is not known.
     """
-    if name not in _DIVISORS:
+    if not isinstance(name, str) or name not in _DIVISORS:
         raise ValueError(f"`length_normalization` must be {' or '.join(map(repr, _DIVISORS))}. Received: {name!r}")
 
 
@@ -223,7 +225,7 @@ def check_early_stopping(early_stopping: bool | str) -> None:
     Raises:
         ValueError: it is not known.
     """
-    if not (isinstance(early_stopping, bool) or early_stopping == "never"):
+    if not isinstance(early_stopping, bool | str) or early_stopping not in (True, False, "never"):
         raise ValueError(f"`early_stopping` must be True, False or 'never'. Received: {early_stopping!r}")
 
 
@@ -339,8 +341,11 @@ class _Search:
     ) -> Beams:
         """The hypotheses in full, followed back from their last tokens; tokens and parents `(T, B, K)`."""
         scores, ends = (each[:, : self.n_best] for each in finished)  # (B, N), (B, N, 3)
-        exists = scores > _NOTHING  # (B, N)
         last_steps, last_parents, last_tokens = tf.unstack(ends, axis=2)  # (B, N) each
+        divisors = self.divisor(last_steps + 1, self.powers[:, None])  # (B, N)
+        # A beam that is wider than the number of texts that a model may write has also found others.
+        exists = (scores > _NOTHING) & ~(scores * divisors < _FORBIDDEN)  # (B, N)
+        scores = tf.where(exists, scores, _NOTHING)
         steps = tf.shape(tokens)[0]
 
         # From the last step to the first: `beams` (B, N) is the open hypothesis of each path after a step.
@@ -366,7 +371,7 @@ class _Search:
         return Beams(
             ids=tf.transpose(ids.stack(), [1, 2, 0])[:, :, :max_length],  # (B, N, T)
             scores=scores,
-            log_probabilities=scores * self.divisor(last_steps + 1, self.powers[:, None]),
+            log_probabilities=scores * divisors,
             # (B, N, T, S)
             weights=None if weights is None else tf.transpose(attention.stack(), [1, 2, 0, 3])[:, :, :max_length],
         )

@@ -85,6 +85,7 @@ def test_a_search_among_some_tokens_is_a_search_that_may_not_take_the_others():
         ([[4], [12]], np.arange(12), 8, "must hold ids from 0 to 11"),
         ([[4], [-1]], np.arange(12), 8, "must hold ids from 0 to 11"),
         ([[4]], np.zeros((12, 1)), 8, "a number for each target token"),
+        ([[4]], ["many"] * 12, 8, r"a number for each target token\. Received: shape \(12,\) of <U4"),
         ([[4]], np.arange(12), 6.5, "`size` must be an integer. Received: size=6.5"),
         ([[4]], np.arange(12), "8", "`size` must be an integer. Received: size='8'"),
     ],
@@ -183,7 +184,8 @@ def test_probabilities_are_those_of_model_1():
     [
         ([], {}, "There is none"),
         (["", ""], {}, "There is none"),
-        ("a b", {}, "Received: one string"),
+        ("a b", {}, "`texts` must be a list of strings. Received: 'a b'"),
+        (None, {}, "`texts` must be a list of strings. Received: None"),
         (["a", None], {}, "must be a list of strings"),
         (["a"], {"translations": 0}, "must be at least 1. Received: translations=0"),
         (["a"], {"translations": 2.5}, "`translations` must be an integer. Received: translations=2.5"),

@@ -59,7 +59,7 @@ def test_texts_in_an_array(dtype, last, expected):
     np.testing.assert_array_equal(ids, [[4, 5], expected])
 
 
-@pytest.mark.parametrize("length", [5.0, "5", True, np.float32(5)])
+@pytest.mark.parametrize("length", [5.0, "5", True, np.float32(5), tf.constant("5")])
 def test_a_limit_that_is_no_integer_is_refused(length):
     tokenizer = CharacterTokenizer("ab")
     for call in (

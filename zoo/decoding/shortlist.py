@@ -18,6 +18,7 @@ https://arxiv.org/abs/1610.00072, which compares ways to choose the tokens.
 from __future__ import annotations
 
 import itertools
+import reprlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -58,8 +59,10 @@ class Shortlist(tf.Module):
     def __init__(self, translations: Any, counts: Any, size: int):
         super().__init__()
         counts, translations = np.asarray(counts), np.asarray(translations)
-        if counts.ndim != 1:
-            raise ValueError(f"`counts` must have a number for each target token. Received: shape {counts.shape}")
+        if counts.ndim != 1 or counts.dtype.kind not in "iuf":
+            raise ValueError(
+                f"`counts` must have a number for each target token. Received: shape {counts.shape} of {counts.dtype}"
+            )
         self.size = check_size(size, len(counts))
         if translations.ndim != 2 or translations.dtype.kind not in "iu":
             raise ValueError(
@@ -194,8 +197,8 @@ def learn_shortlist(
     translations = whole_number("translations", translations)
     if translations < 1:
         raise ValueError(f"`translations` must be at least 1. Received: translations={translations}")
-    if isinstance(texts, str):
-        raise ValueError("`texts` must be a list of strings. Received: one string")
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise ValueError(f"`texts` must be a list of strings. Received: {reprlib.repr(texts)}")
     translator = translator.with_shortlist(None)
     counts = np.zeros(target_tokenizer.size, "int64")
     sources: list[np.ndarray] = []

@@ -342,7 +342,7 @@ def whole_number(name: str, value: Any) -> int:
         if isinstance(value, bool):
             raise TypeError
         return operator.index(value)
-    except TypeError:
+    except (TypeError, AttributeError):  # the second of a tensor of strings
         raise ValueError(f"`{name}` must be an integer. Received: {name}={value!r}") from None
 
 

@@ -106,10 +106,22 @@ class TestSettings:
         with pytest.raises(ValueError, match=r"^`sampling` must be a `Sampling`\. Received: 0\.7$"):
             sample(gpt, [[4, 5], [6]], [7, 8], 3, 0.7)
 
-    @pytest.mark.parametrize("first", [[7], [7, 8, 9], [[7], [8]]])
+    @pytest.mark.parametrize("first", [[7], [7, 8, 9], [[7], [8]], [7.0, 8.5], ["a", "b"], [True, False]])
     def test_the_first_tokens_of_other_rows(self, gpt, first):
         with pytest.raises(ValueError, match=r"^`first` must be an id for each of the 2 rows\. Received: first of"):
             sample(gpt, [[4, 5], [6]], first, 3, Sampling(1.0, 0, 1.0, 1.0, 0))
+
+    @pytest.mark.parametrize("wrong", [-1, 13, 2**40])
+    def test_of_a_sample_tokens_that_the_model_does_not_have(self, gpt, wrong):
+        settings = Sampling(1.0, 0, 1.0, 2.0, 0)
+        for name, first, before in (("first", [7, wrong], None), ("before", [7, 8], [[4], [5, wrong]])):
+            with pytest.raises(ValueError, match=rf"^`{name}` must hold ids from 0 to 12, .* Received: {wrong}$"):
+                sample(gpt, [[4, 5], [6]], first, 3, settings, before)
+
+    @pytest.mark.parametrize("before", [[], [[4]], [[4], [5], [6]]])
+    def test_what_was_there_before_other_rows(self, gpt, before):
+        with pytest.raises(ValueError, match=r"^`before` must have as many rows as `source`, 2\. Received: before of"):
+            sample(gpt, [[4, 5], [6]], [7, 8], 3, Sampling(1.0, 0, 1.0, 2.0, 0), before)
 
 
 @pytest.mark.parametrize("search", [greedy, beam_search])
@@ -151,6 +163,20 @@ class TestSearch:
         for model, source in ((OfImages(), images), (OfSeveral(), {"images": tf.constant(images)})):
             found = search(model, source, 2).ids
             assert np.reshape(found, [2, 2]).tolist() == [[4, 4], [7, 7]]
+
+    def test_rows_for_a_model_that_does_not_tell_its_vocabulary(self, translator, search):
+        """TensorFlow makes an empty tensor of a list whose first row is empty, whatever the others hold."""
+
+        class Own:
+            begin, step = translator.begin, translator.step
+
+        rows = [[], [4, 5, 6], [7]]
+        np.testing.assert_array_equal(search(Own(), rows, 4).ids, search(translator, rows, 4).ids)
+
+    @pytest.mark.parametrize("source", [{}, {"source": [[4, 5]]}])
+    def test_a_dict_without_tensors(self, translator, search, source):
+        with pytest.raises(ValueError, match=r"^`source` must be rows of ids, or tensors .* Received: \{"):
+            search(translator, source, 3)
 
     def test_a_text_longer_than_the_context(self, gpt, search):
         """Without an error, the last tokens would all be read at the last position."""
@@ -203,12 +229,21 @@ class TestScores:
         with pytest.raises(ValueError, match=r"^`tokens` must have an id for each vector that the model gives"):
             score(gpt, self.INPUTS, tokens)
 
+    @pytest.mark.parametrize(("sources", "targets"), [(1, 2), (3, 2), (2, 1)])
+    def test_inputs_of_other_rows(self, translator, sources, targets):
+        name, number = ("source", sources) if sources != 2 else ("target", targets)
+        message = rf"^`{name}` must have as many rows as `tokens`, 2\. Received: {name} of shape \({number}, 2\)$"
+        with pytest.raises(ValueError, match=message):
+            score(translator, {"source": [[4, 5]] * sources, "target": [[2, 4]] * targets}, [[4, 3]] * 2)
+
     @pytest.mark.parametrize("wrong", [-2, 13])
     def test_ids_that_the_model_does_not_have(self, gpt, wrong):
         for inputs, tokens, name in (([[2]], [[wrong]], "tokens"), ([[wrong]], [[3]], "inputs")):
             with pytest.raises(ValueError, match=rf"^`{name}` must hold ids from 0 to 12, .* Received: {wrong}$"):
                 score_tokens(gpt, inputs, tokens)
 
-    def test_a_stride_is_an_integer(self, gpt):
-        with pytest.raises(ValueError, match=r"^`stride` must be an integer\. Received: stride="):
-            score_in_windows(gpt, self.INPUTS, self.TOKENS, CONTEXT, 4.0)
+    @pytest.mark.parametrize("wrong", [4.0, None, "4", True])
+    def test_lengths_are_integers(self, gpt, wrong):
+        for name, given in (("stride", (CONTEXT, wrong)), ("context_length", (wrong, 1))):
+            with pytest.raises(ValueError, match=rf"^`{name}` must be an integer\. Received: {name}="):
+                score_in_windows(gpt, self.INPUTS, self.TOKENS, *given)

@@ -88,6 +88,24 @@ def test_a_given_token_that_the_model_never_writes(never):
         assert np.isfinite(found.log_probabilities).all()
 
 
+@pytest.mark.parametrize("wrong", [1, START, -1, 9])
+def test_a_given_token_that_no_search_writes(wrong):
+    """An end token of the probability 0 was written in its place."""
+    model = Chain(CHAIN.logits)
+    model.target_vocabulary_size = 9
+    with pytest.raises(ValueError, match=rf"^`prefix` must hold ids .* Received: {wrong}$"):
+        WithPrefix(model, [[4], [5, wrong]])
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_a_prefix_for_other_rows(rows):
+    model = WithPrefix(CHAIN, [[4]] * rows)
+    with pytest.raises(
+        ValueError, match=r"^`prefix` must have as many rows as `source`, 2\. Received: prefix of shape"
+    ):
+        greedy(model, SOURCE, 3)
+
+
 def test_an_end_token_that_is_given_ends_the_text():
     prefix = tf.constant([[8, END], [5, 0]])
     for search in (greedy, lambda *arguments: beam_search(*arguments, 4)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,13 +59,34 @@ def rows_of_ids(name: str, ids: Any, vocabulary_size: int | None = None) -> tf.T
         ids = tf.constant("")
     if ids.shape.rank not in (2, None) or not ids.dtype.is_integer:
         raise ValueError(f"`{name}` must be rows of ids, such as [[5, 6, 7]]. Received: {received}")
+    _check_range(name, ids, vocabulary_size)
+    return tf.ensure_shape(tf.cast(ids, tf.int32), [None, None]) if ids.shape.rank is None else tf.cast(ids, tf.int32)
+
+
+def _check_range(name: str, ids: tf.Tensor, vocabulary_size: int | None) -> None:
+    """Checks that ids which the graph knows are those of a vocabulary, if its size is known."""
     known = tf.get_static_value(ids)
     largest = tf.int32.max if vocabulary_size is None else vocabulary_size - 1
-    if known is not None:
-        wrong = known[(known < 0) | (known > largest)]
-        if wrong.size:
-            raise ValueError(f"`{name}` must hold ids from 0 to {largest:,}, those of the model. Received: {wrong[0]}")
-    return tf.ensure_shape(tf.cast(ids, tf.int32), [None, None]) if ids.shape.rank is None else tf.cast(ids, tf.int32)
+    wrong = () if known is None else known[(known < 0) | (known > largest)]
+    if len(wrong):
+        raise ValueError(f"`{name}` must hold ids from 0 to {largest:,}, those of the model. Received: {wrong[0]}")
+
+
+def written_size(model: Any) -> int | None:
+    """How many ids a model may write; None if it does not tell."""
+    return getattr(model, "vocabulary_size", getattr(model, "target_vocabulary_size", None))
+
+
+def check_rows(name: str, tensor: tf.Tensor, of: str, other: tf.Tensor) -> None:
+    """Checks that a tensor `(B, ...)` has as many rows as another, `of`, where the graph knows both.
+
+    Raises:
+        ValueError: it has more or fewer.
+    """
+    if not tensor.shape[:1].is_compatible_with(other.shape[:1]):
+        raise ValueError(
+            f"`{name}` must have as many rows as `{of}`, {other.shape[0]}. Received: {name} of shape {tensor.shape}"
+        )
 
 
 def one_for_each_row(name: str, value: Any, dtype: tf.DType, rows: tf.Tensor) -> tf.Tensor:
@@ -109,9 +131,9 @@ def checked_rows(model: Any, source: Any, limits: Any, first: Any = None) -> tup
         first: for `sample`, the first tokens `(B,)`; None if a start token is the first.
 
     Raises:
-        ValueError: the model has no `begin` and `step`, the source or limits are none, there are more or fewer limits
-            or first tokens than rows, a limit is above the model's `most_positions`, or a row of ids and its limit
-            together are longer than the context of a language model.
+        ValueError: the model has no `begin` and `step`, the source, limits or first tokens are none, there are more or
+            fewer limits or first tokens than rows, a limit is above the model's `most_positions`, or a row of ids and
+            its limit together are longer than the context of a language model.
     """
     if not (hasattr(model, "begin") and hasattr(model, "step")):
         raise ValueError(
@@ -124,13 +146,25 @@ def checked_rows(model: Any, source: Any, limits: Any, first: Any = None) -> tup
     is_ids = not (size is None and length is None) and not isinstance(source, dict)
     if is_ids:
         source = rows_of_ids("source", source, size)
-    elif isinstance(source, list | np.ndarray):
+    elif isinstance(source, list):
+        try:
+            source = rows_of_ids("source", source)
+        except ValueError:  # no ids, such as images
+            source = tf.convert_to_tensor(source)
+    elif isinstance(source, np.ndarray):
         source = tf.convert_to_tensor(source)
-    rows = tf.nest.flatten(source)[0] if first is None else first
-    if first is not None and is_ids and not source.shape[:1].is_compatible_with(first.shape):
+    rows = next(iter(tf.nest.flatten(source)), None) if first is None else first
+    if not hasattr(rows, "shape"):
         raise ValueError(
-            f"`first` must be an id for each of the {source.shape[0]} rows. Received: first of shape {first.shape}"
+            f"`source` must be rows of ids, or tensors whose first axis has the rows. Received: {reprlib.repr(source)}"
         )
+    if first is not None:
+        if not first.dtype.is_integer or (is_ids and not source.shape[:1].is_compatible_with(first.shape)):
+            each = f"of the {source.shape[0]} rows" if is_ids else "row"
+            raise ValueError(
+                f"`first` must be an id for each {each}. Received: first of shape {first.shape}, {first.dtype.name}"
+            )
+        _check_range("first", first, written_size(model))
     of_rows = one_for_each_row("limits", limits, tf.int32, rows)
     known = tf.get_static_value(tf.convert_to_tensor(limits))
     most = getattr(model, "most_positions", None)

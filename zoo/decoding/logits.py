@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from zoo.decoding.inputs import rows_of_ids
+from zoo.decoding.inputs import check_rows, rows_of_ids, written_size
 from zoo.decoding.loop import not_converted
 from zoo.text.tokenizer import PADDING, whole_number
 
@@ -236,10 +236,12 @@ def score_in_windows(
         As `score`.
 
     Raises:
-        ValueError: a stride out of its range, or as `score`. A stride that a graph does not know is not checked.
+        ValueError: a length that is no integer, a stride out of its range, or as `score`. A stride that a graph does
+            not know is not checked.
     """
+    context_length = whole_number("context_length", context_length)
     known = tf.get_static_value(stride)
-    if known is not None:
+    if known is not None or stride is None:
         stride = known = whole_number("stride", known)
     if known is not None and not 1 <= known <= context_length:
         raise ValueError(f"`stride` must be from 1 to `context_length`={context_length}. Received: stride={known}")
@@ -274,12 +276,15 @@ def _checked(model: Any, inputs: Any, tokens: Any) -> tuple[Any, tf.Tensor]:
         ValueError: they are not rows of ids, or an id is none of the model's.
     """
     sizes = {name: getattr(model, f"{name}_vocabulary_size", None) for name in ("source", "target")}
-    size = getattr(model, "vocabulary_size", sizes["target"])
+    size = written_size(model)
+    tokens = rows_of_ids("tokens", tokens, size)
     if isinstance(inputs, dict):
         inputs = {n: rows_of_ids(n, each, sizes[n]) if sizes.get(n) else each for n, each in inputs.items()}
+        for name in filter(sizes.get, inputs):
+            check_rows(name, inputs[name], "tokens", tokens)
     elif hasattr(model, "vocabulary_size"):
         inputs = rows_of_ids("inputs", inputs, size)
-    return inputs, rows_of_ids("tokens", tokens, size)
+    return inputs, tokens
 
 
 def _scorer(model: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from zoo.decoding.inputs import ModelWrapper, rows_of_ids
+from zoo.decoding.inputs import ModelWrapper, check_rows, rows_of_ids, written_size
 from zoo.decoding.logits import hidden_and_logits
 from zoo.decoding.loop import not_converted
 from zoo.decoding.token_choice import COLD, HOTTEST
@@ -26,15 +26,28 @@ class WithPrefix(ModelWrapper):
     Args:
         model: anything with `begin` and `step`, as for `greedy`.
         prefix: ids `(B, P)`, with zeros behind them, or a list of rows of any length.
+
+    Raises:
+        ValueError: the prefix is not rows of ids that the model may write, or, when it is decoded with, has more or
+            fewer rows than the source. What a graph does not know is not checked.
     """
 
     def __init__(self, model: Any, prefix: tf.Tensor):
         self.model = model
-        prefix = rows_of_ids("prefix", prefix)
+        prefix = rows_of_ids("prefix", prefix, written_size(model))
+        known = tf.get_static_value(prefix)
+        unwritten = () if known is None else known[(known != PADDING) & (known < END)]
+        if len(unwritten):
+            raise ValueError(
+                f"`prefix` must hold ids that a model writes, from {END} on, and zeros. Received: {unwritten[0]}"
+            )
         self.prefix = tf.pad(prefix, [[0, 0], [0, 1]])  # (B, P + 1): behind the last token nothing is given
 
     def begin(self, source: Any) -> tuple[Any, Any]:
         """The model's memory with the prefix, which follows the rows through the loop, and its cache."""
+        rows = tf.nest.flatten(source)[0]
+        if hasattr(rows, "shape"):
+            check_rows("prefix", self.prefix, "source", rows)
         memory, cache = self.model.begin(source)
         return (memory, self.prefix), cache
 

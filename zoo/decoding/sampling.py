@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from zoo.decoding.inputs import checked_rows, one_for_each_row, rows_of_ids
+from zoo.decoding.inputs import check_rows, checked_rows, one_for_each_row, rows_of_ids, written_size
 from zoo.decoding.logits import log_normalizer, top_k
 from zoo.decoding.loop import PhaseForm, not_converted, run_phases
 from zoo.decoding.search import Hypotheses
@@ -230,13 +230,18 @@ def sample(
         a pair: these, and its last state, which for each row is the state when the row ended.
 
     Raises:
-        ValueError: there are more or fewer first tokens or settings than rows, or as in `greedy`.
+        ValueError: the first tokens or those of `before` are no ids of the model, there are more or fewer first tokens,
+            settings or rows of `before` than rows, or as in `greedy`.
     """
     first = tf.convert_to_tensor(first)
     source, limits = checked_rows(model, source, limits, first)
     sampling = _of_each_row(sampling, limits)
     found = () if watch is None else watch.start()
-    before = tf.zeros([tf.shape(limits)[0], 0], tf.int32) if before is None else rows_of_ids("before", before)
+    if before is None:
+        before = tf.zeros([tf.shape(limits)[0], 0], tf.int32)
+    else:
+        before = rows_of_ids("before", before, written_size(model))
+        check_rows("before", before, "source", limits)
     ids, log_probabilities, found = _sampled(
         model, source, first, limits, sampling, random_streams(sampling.seed), before, watch, found
     )

@@ -179,12 +179,13 @@ class TestPacked:
         packed = pack(model, 7, 5)
         packed.prepare_output_columns()
         ids = tf.constant([[0, 1, 2, 3, 7, 5]] * 3)  # (B, C)
-        few = WithShortlist(packed, ids)
-        found = few.step(tf.constant([[2], [4], [5]]), 0, *few.begin(SOURCE))[0][:, 0]  # (B, C)
         first = np.array([[2], [7], [5]])
         steps = [each.step(first, 0, *each.begin(SOURCE))[0] for each in model.models]
         expected = log_of_mean([np.asarray(step)[:, 0][:, ids[0].numpy()] for step in steps])
-        np.testing.assert_allclose(found, expected, rtol=1e-4)
+        for each in (model, packed):
+            few = WithShortlist(each, ids)
+            found = few.step(tf.constant([[2], [4], [5]]), 0, *few.begin(SOURCE))[0][:, 0]  # (B, C)
+            np.testing.assert_allclose(found, expected, rtol=1e-4)
 
     def test_one_model_without_a_packed_form_leaves_all_as_they_are(self, both):
         assert unsupported(both) == "RNNSeq2Seq has no packed form"

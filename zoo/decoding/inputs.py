@@ -67,7 +67,7 @@ def _check_range(name: str, ids: tf.Tensor, vocabulary_size: int | None) -> None
     """Checks that ids which the graph knows are those of a vocabulary, if its size is known."""
     known = tf.get_static_value(ids)
     largest = tf.int32.max if vocabulary_size is None else vocabulary_size - 1
-    wrong = () if known is None else known[(known < 0) | (known > largest)]
+    wrong: Any = () if known is None else known[(known < 0) | (known > largest)]
     if len(wrong):
         raise ValueError(f"`{name}` must hold ids from 0 to {largest:,}, those of the model. Received: {wrong[0]}")
 

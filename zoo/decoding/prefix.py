@@ -36,7 +36,7 @@ class WithPrefix(ModelWrapper):
         self.model = model
         prefix = rows_of_ids("prefix", prefix, written_size(model))
         known = tf.get_static_value(prefix)
-        unwritten = () if known is None else known[(known != PADDING) & (known < END)]
+        unwritten: Any = () if known is None else known[(known != PADDING) & (known < END)]
         if len(unwritten):
             raise ValueError(
                 f"`prefix` must hold ids that a model writes, from {END} on, and zeros. Received: {unwritten[0]}"

@@ -132,8 +132,8 @@ class WithShortlist(ModelWrapper):
     """A model whose vocabulary is, for each text, the C tokens of a shortlist. Tokens are places in it.
 
     Args:
-        model: anything with `begin` and `step`, as for `greedy`. If it has `output_columns`, as a packed transformer,
-            its step computes C logits; otherwise it computes all V of them, and C are taken.
+        model: anything with `begin` and `step`, as for `greedy`. If it has `output_columns`, as a packed transformer
+            and an ensemble, its step gives C logits; otherwise it gives all V of them, and C are taken.
         ids: what `Shortlist` gives, `(B, C)`.
     """
 

@@ -78,10 +78,13 @@ class Averaging:
             None unless all models have attention.
         """
         of_models = zip(self.models, memory, cache, *outputs, strict=True)
-        steps = [model.step(tokens, position, *of_model) for model, *of_model in of_models]
+        steps = [self._step_of(model, tokens, position, *of_model) for model, *of_model in of_models]
         logits, caches, weights = zip(*steps, strict=True)
         mean = ops.mean(ops.stack([ops.cast(each, "float32") for each in weights]), 0) if self.has_attention else None
         return log_of_mean(logits), caches, mean
+
+    def _step_of(self, model: Any, *inputs: Any) -> tuple[Any, Any, Any]:
+        return model.step(*inputs)
 
 
 def log_of_mean(logits: Sequence[Any]) -> Any:
@@ -204,3 +207,11 @@ class Ensemble(_OfModels, Averaging, FunctionalModel):
         self.target_vocabulary_size = models[0].target_vocabulary_size
         limits = [model.most_positions for model in models if model.most_positions is not None]
         self.most_positions = min(limits, default=None)
+
+    def output_columns(self, ids: Any) -> tuple[Any, ...]:
+        """What `step` takes, for a shortlist: the mean is then that of the models' probabilities among ids `(B, C)`."""
+        return (ids,) * len(self.models)
+
+    def _step_of(self, model: Any, tokens: Any, position: Any, memory: Any, cache: Any, ids: Any = None) -> Any:
+        logits, cache, weights = model.step(tokens, position, memory, cache)  # (B, K, V)
+        return logits if ids is None else ops.take_along_axis(logits, ids[:, None], axis=-1), cache, weights

@@ -278,6 +278,7 @@ def test_attention_of_texts_that_fill_the_context_or_have_no_tokens(of_character
         ({"stop": ["a" * 65]}, r"^`stop` must hold strings of 1 to 64 bytes, without NUL\."),
         ({"stop": ["a\0b"]}, r"^`stop` must hold strings of 1 to 64 bytes, without NUL\."),
         ({"stop": ["a"] * 17}, r"^`stop` must hold at most 16 strings\. Received: 17$"),
+        ({"stop": np.array("a")}, r"^`stop` must be a string or several\. Received: stop=array\(.a., "),
         ({"stop": [3]}, r"^`stop` must hold strings of 1 to 64 bytes, without NUL\. Received: 3$"),
         ({"batch_size": 0}, r"^`batch_size` must be at least 1\."),
         ({"batch_size": 2.0}, r"^`batch_size` must be an integer\. Received: batch_size=2\.0$"),

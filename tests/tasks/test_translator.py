@@ -216,6 +216,11 @@ class TestArguments:
         with pytest.raises(ValueError, match=r"for one text, give a list of one\. Received: 'abc .{,40}abc '$"):
             translator.translate("abc " * 10_000)
 
+    @pytest.mark.parametrize("text", [np.array("a"), tf.constant("a")])
+    def test_an_array_of_one_text_is_no_list(self, translator, text):
+        with pytest.raises(ValueError, match=r"^`texts` must be a list of strings; for one text, give a list of one\."):
+            translator.translate(text)
+
     def test_scores_of_nothing_and_of_what_does_not_fit(self, translator):
         assert translator.score([], []) == []
         for texts, targets, message in (
@@ -562,6 +567,8 @@ class TestPrefixes:
             ({"hidden": [1]}, "`hidden` must hold lists of positions. Received: 1 in the one at position 0"),
             ({"hidden": [[2, -1]]}, "`hidden` must hold positions from 0. Received: -1 in the list at position 0"),
             ({"hidden": 1}, "`hidden` must hold lists of positions, one for each text. Received: 1"),
+            ({"hidden": np.array(1)}, r"must hold lists of positions, one for each text\. Received: array\(1\)"),
+            ({"hidden": tf.constant([1])}, r"`hidden` must hold lists of positions\. Received: <tf\.Tensor"),
             ({"heads": [[1]]}, "`heads` must hold lists of names of heads. Received: 1"),
             ({"heads": [["bogus"]]}, r"HEADS\. Received: 'bogus' in the list at position 0"),
             ({"heads": [["source.2.2", "source.2.9"]]}, r"HEADS\. Received: 'source.2.9' in the list at position 0"),

@@ -11,7 +11,7 @@ from typing import Any, AnyStr, TypeVar
 import numpy as np
 
 from zoo.tasks.results import Classification, Filling, Generation, Text
-from zoo.tasks.settings import DEFAULTS, STOP_SEPARATOR, check_settings
+from zoo.tasks.settings import DEFAULTS, STOP_SEPARATOR, check_settings, has_entries
 
 Result = TypeVar("Result")
 _FIRST_TOKENS = 8  # of the first piece of a growing text
@@ -27,7 +27,7 @@ def check_texts(texts: Sequence[str]) -> list[str]:
     Raises:
         ValueError: they are not a list of strings.
     """
-    if isinstance(texts, _NO_LISTS) or not isinstance(texts, Iterable):
+    if isinstance(texts, _NO_LISTS) or not has_entries(texts):
         raise ValueError(
             f"`texts` must be a list of strings; for one text, give a list of one. Received: {reprlib.repr(texts)}"
         )
@@ -44,7 +44,7 @@ def check_pairs(texts: Sequence[Text]) -> list[tuple[str, str]]:
     Raises:
         ValueError: they are not a list of pairs of strings.
     """
-    if isinstance(texts, _NO_LISTS) or not isinstance(texts, Iterable):
+    if isinstance(texts, _NO_LISTS) or not has_entries(texts):
         raise ValueError(f"`texts` must be a list of pairs of strings. Received: {reprlib.repr(texts)}")
     pairs: list[Any] = [tuple(pair) if isinstance(pair, tuple | list) else pair for pair in texts]
     for position, pair in enumerate(pairs):

@@ -90,6 +90,11 @@ def _takes(specs: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
     return all(name in specs and specs[name].dtype.startswith(dtypes[type(value)]) for name, value in values.items())
 
 
+def has_entries(value: Any) -> bool:
+    """Whether a value can be iterated over. Arrays and tensors say so even if they hold one number or string alone."""
+    return isinstance(value, Iterable) and getattr(value, "shape", None) != ()
+
+
 def check_settings(
     number: int,
     max_new_tokens: int | Sequence[int] = DEFAULTS["max_new_tokens"],
@@ -141,7 +146,7 @@ def column(name: str, value: Any, number: int, setting: Setting) -> np.ndarray:
 
 
 def _checked_stop(stop: str | Sequence[str]) -> list[bytes]:
-    if not isinstance(stop, Iterable):
+    if not has_entries(stop):
         raise ValueError(f"`stop` must be a string or several. Received: stop={stop!r}")
     stop = [stop] if isinstance(stop, str) else list(stop)
     if len(stop) > MOST_STOPS:
@@ -208,11 +213,11 @@ def lists_for_texts(name: str, rows: Any, number: int, kind: type, what: str) ->
     """
     if rows is None:
         return [[] for _ in range(number)]
-    if isinstance(rows, str) or not isinstance(rows, Iterable):
+    if isinstance(rows, str) or not has_entries(rows):
         raise ValueError(f"`{name}` must hold {what}, one for each text. Received: {rows!r}")
     lists: list[list[Any]] = []
     for row, given in enumerate(rows):
-        is_list = isinstance(given, Iterable) and not isinstance(given, str)
+        is_list = has_entries(given) and not isinstance(given, str)
         entries = list(given) if is_list else [given]
         wrong = [each for each in entries if isinstance(each, bool) or not isinstance(each, kind)]
         if wrong or not is_list:

@@ -115,9 +115,11 @@ def test_the_site_has_every_page_and_figure_and_loads_nothing_from_elsewhere(tmp
         page.count("<math") > 20
         and "$" not in re.sub(r"<code.*?</code>", "", page, flags=re.DOTALL).split("<article")[1]
     )
-    for name, package in {"models": zoo.models, "tasks": zoo, "serving": zoo.serving}.items():
+    packages = {name: getattr(zoo, name) for name in ("layers", "models", "decoding", "text", "serving", "pictures")}
+    for name, package in {**packages, "tasks": zoo}.items():
         reference = (tmp_path / "api" / name / "index.html").read_text(encoding="utf-8")
         assert {each for each in package.__all__ if f'id="{package.__name__}.{each}"' not in reference} == set(), name
+    assert 'id="zoo.Translator.translate"' in reference, "a method of its base"
     # A list, a table and code inside an item of a list stay there.
     found = {
         name: (tmp_path / "docs" / name / "index.html").read_text() for name in ("import", "operations", "serving")

@@ -32,6 +32,8 @@ BESIDE = {
 API = {
     "layers": "zoo.layers",
     "models": "zoo.models",
+    "decoding": "zoo.decoding",
+    "text": "zoo.text",
     "tasks": "zoo",
     "serving": "zoo.serving",
     "pictures": "zoo.pictures",

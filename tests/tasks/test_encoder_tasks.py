@@ -260,6 +260,13 @@ def test_an_encoder_of_other_layers(tmp_path, eager):
     assert loaded([("ab", "é")]) == classifier([("ab", "é")])
 
 
+def test_a_small_vocabulary_has_fewer_candidates_by_default():
+    few = WordPieceTokenizer(["[MASK]", "a", "b"])
+    for tokenizer, candidates in ((PIECES, 5), (few, 2)):
+        model = MaskedLanguageModel(Encoder(tokenizer.size, **SIZES))
+        assert MaskFiller(model, tokenizer).num_candidates == candidates
+
+
 def test_settings_of_numpy_are_saved_as_pythons(make, tmp_path):
     filler = make("filler").with_settings(max_length=np.int64(9), num_candidates=np.int32(2))
     loaded = MaskFiller.load(filler.save(tmp_path / "filler"))

@@ -32,7 +32,7 @@ class WithPrefix(ModelWrapper):
             fewer rows than the source. What a graph does not know is not checked.
     """
 
-    def __init__(self, model: Any, prefix: tf.Tensor):
+    def __init__(self, model: Any, prefix: Any):
         self.model = model
         prefix = rows_of_ids("prefix", prefix, written_size(model))
         known = tf.get_static_value(prefix)

@@ -194,10 +194,10 @@ def last_window(text: tf.Tensor, context_length: int) -> tuple[tf.Tensor, tf.Ten
 def sample(
     model: Any,
     source: Any,
-    first: tf.Tensor,
-    limits: tf.Tensor,
+    first: Any,
+    limits: Any,
     sampling: Sampling,
-    before: tf.Tensor | None = None,
+    before: Any = None,
     watch: Any = None,
 ) -> Any:
     """Draws the tokens of each row one by one, until it ends or reaches its limit.

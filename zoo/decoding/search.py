@@ -39,7 +39,7 @@ class Hypotheses(NamedTuple):
 
 
 @not_converted
-def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = False) -> Hypotheses:
+def greedy(model: Any, source: Any, limits: Any, return_weights: bool = False) -> Hypotheses:
     """Decodes each source row by the most likely token, until it ends or reaches its limit.
 
     The loop is part of the graph and stops when every row has ended; rows that have ended cost little. A row's result
@@ -128,7 +128,7 @@ class _Finished(NamedTuple):
 def beam_search(
     model: Any,
     source: Any,
-    limits: tf.Tensor,
+    limits: Any,
     beam_size: int = 4,
     length_penalty: float | tf.Tensor = 0.6,
     n_best: int = 1,

@@ -21,7 +21,7 @@ from zoo.layers.scored_attention import ScoredAttention
 from zoo.layers.self_attention import SelfAttention
 from zoo.layers.simple_self_attention import SimpleSelfAttention
 from zoo.layers.sinusoidal_positional_encoding import SinusoidalPositionalEncoding
-from zoo.layers.swap_attention import swap_attention
+from zoo.layers.swapping import swap_attention
 from zoo.layers.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
 
 __all__ = [

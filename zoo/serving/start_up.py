@@ -36,7 +36,7 @@ class StartUp:
     cores: int
 
 
-def measure_start_up(version: pathlib.Path, model: SavedTask) -> StartUp:
+def measure_start_up(version: str | pathlib.Path, model: SavedTask) -> StartUp:
     """Loads a version as a server does, into a graph-mode session, and sends it a request.
 
     Args:
@@ -46,6 +46,7 @@ def measure_start_up(version: pathlib.Path, model: SavedTask) -> StartUp:
     Returns:
         What was measured, with one thread an operation.
     """
+    version = pathlib.Path(version)
     requests = model.example_requests(model.example_texts()[:1])
     asked = "generate" if "generate" in requests else "serving_default"
     request = requests[asked]

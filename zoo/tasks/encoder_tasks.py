@@ -244,7 +244,7 @@ class MaskFiller(_EncoderTask, MaskFilling):
         tokenizer: the tokenizer, with a `mask_id`.
         max_length: the most tokens of a text, those for start and end included; a longer text is cut off. None for the
             encoder's positions, or 512.
-        num_candidates: how many tokens are given for each mask, K.
+        num_candidates: how many tokens are given for each mask, K. None for 5, or all of a smaller vocabulary.
 
     Raises:
         ValueError: a model of another class, a tokenizer without a mask, a number out of its range, a tokenizer with
@@ -259,17 +259,16 @@ class MaskFiller(_EncoderTask, MaskFilling):
         model: MaskedLanguageModel,
         tokenizer: Tokenizer,
         max_length: int | None = None,
-        num_candidates: int = 5,
+        num_candidates: int | None = None,
     ):
         check_model(model, MaskedLanguageModel)
         super().__init__(model, tokenizer, max_length)
         if tokenizer.mask_id is None:
             raise ValueError(f"`tokenizer` must have a mask, such as [MASK]. Received: {type(tokenizer).__name__}")
-        num_candidates = whole_number("num_candidates", num_candidates)
-        if not 1 <= num_candidates <= tokenizer.size - END - 2:
-            raise ValueError(
-                f"`num_candidates` must be from 1 to {tokenizer.size - END - 2}. Received: {num_candidates}"
-            )
+        most = tokenizer.size - END - 2  # all but the special tokens and the mask
+        num_candidates = min(5, most) if num_candidates is None else whole_number("num_candidates", num_candidates)
+        if not 1 <= num_candidates <= most:
+            raise ValueError(f"`num_candidates` must be from 1 to {most}. Received: {num_candidates}")
         self.num_candidates = num_candidates
 
     def _tokenize(self, text: tf.Tensor) -> tf.Tensor:

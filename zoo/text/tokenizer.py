@@ -14,9 +14,13 @@ from zoo.text.ragged import cut_to
 from zoo.text.strings import checked_texts
 
 PADDING = 0
+"""The id behind the tokens of a row."""
 UNKNOWN = 1
+"""The id of what is not in the vocabulary."""
 START = 2
-END = 3  # the first of the ids that a model may write
+"""The id before a text."""
+END = 3
+"""The id after a text, the first of the ids that a model may write."""
 SPECIAL_PIECES = ("", "<unk>", "<s>", "</s>")
 FIRST = len(SPECIAL_PIECES)  # the first id of the vocabulary
 REPLACEMENT = "\ufffd"

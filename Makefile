@@ -18,6 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Installs the project with extras. uv takes a fifth of pip's time; where it fails, pip may have the settings it lacks,
 # such as a mirror.
 define install
+@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv || true
 $(BIN)/uv pip install $(QUIET) --python $(BIN)/python --editable ".$(if $(1),[$(1)])" || \
 $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check --editable ".$(if $(1),[$(1)])"
 endef
@@ -76,7 +77,6 @@ clean:
 	'Python 3.11, 3.12 or 3.13 is needed, for which TensorFlow is released. Received: Python ' + sys.version.split()[0] + \
 	'. Call make PYTHON=python3.13')"
 	$(PYTHON) -m venv .venv
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 .venv/ready: pyproject.toml .venv/bin/python
 	$(call install,)

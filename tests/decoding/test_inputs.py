@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from zoo.decoding import Sampling, beam_search, greedy, sample, score, score_in_windows, score_tokens
-from zoo.decoding.inputs import one_for_each_row, rows_of_ids
+from zoo.decoding.inputs import checked_rows, one_for_each_row, rows_of_ids
 from zoo.models import GPT, RNNSeq2Seq
 
 CONTEXT = 8
@@ -172,10 +172,11 @@ class TestSearch:
 
         rows = [[], [4, 5, 6], [7]]
         np.testing.assert_array_equal(search(Own(), rows, 4).ids, search(translator, rows, 4).ids)
+        assert checked_rows(Own(), [tf.constant([4, 5], tf.int64)] * 2, 4)[0].dtype == tf.int64
 
     @pytest.mark.parametrize("source", [{}, {"source": [[4, 5]]}])
     def test_a_dict_without_tensors(self, translator, search, source):
-        with pytest.raises(ValueError, match=r"^`source` must be rows of ids, or tensors .* Received: \{"):
+        with pytest.raises(ValueError, match=r"^`source` must be a list of rows of ids, or tensors .* Received: \{"):
             search(translator, source, 3)
 
     def test_a_text_longer_than_the_context(self, gpt, search):

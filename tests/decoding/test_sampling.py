@@ -398,6 +398,7 @@ class TestPrompts:
 
     def test_no_rows(self, short):
         assert generate(short, [], 3).ids.shape[0] == 0
+        assert sample(short, [], [], 3, settings(0)).ids.shape[0] == 0
 
     @pytest.mark.parametrize(
         ("prompts", "received"), [([[4], [25, 5]], 25), ([[4, -1]], -1), ([[2**32 + 4]], 2**32 + 4)]

@@ -249,6 +249,10 @@ def test_a_memory_or_mask_that_does_not_fit_is_refused(kind, attention, x):
         with pytest.raises(ValueError, match=rf"the same number of rows B\. Received: \({rows}\) rows"):
             decoder(x.inputs, states, memory)
     prepared, step = decoder.prepare(x.memory, MASK if attention else None), x.inputs[:, :2]
+    with pytest.raises(ValueError, match=rf"^`memory` must have the width {MEMORY}, which the layer was built for"):
+        decoder.prepare(x.memory[..., 1:])
+    with pytest.raises(ValueError, match=rf"^`inputs` must have the width {WIDTH}, which .*\(3, 2, {WIDTH - 1}\)$"):
+        decoder.step(step[..., 1:], [state[:, None] for state in x.states], prepared)
     with pytest.raises(ValueError, match=r"^The shape of `states` must begin with \(3, 2\)\. Received: .* \(3, 1, "):
         decoder.step(step, [state[:, None] for state in x.states], prepared)
     if attention:

@@ -665,8 +665,8 @@ def test_attending_and_stepping_refuse_a_mask_of_another_shape(arrays, shape):
 
 def test_attending_and_stepping_refuse_keys_of_other_rows(arrays):
     layer, x = randomized((None, None, 6), (None, None, 6)), arrays(x=(3, 5, 6)).x
-    with pytest.raises(ValueError, match=r"^The shape of `memory` must begin with \(3,\)\. Received: .*\(1, 8, 5, "):
-        layer.attend(x, layer.project_memory(x[:1]))
+    with pytest.raises(ValueError, match=r"^The shape of `memory` must begin with \(3,\)\. Received: .*\(2, 8, 5, "):
+        layer.attend(x, layer.project_memory(x[:2]))
     with pytest.raises(ValueError, match=r"^The shape of `cache` must begin with \(2,\)\. Received: .*\(3, 8, 5, "):
         layer.step(x[:2], layer.step(x)[1])
 

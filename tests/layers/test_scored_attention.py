@@ -177,15 +177,30 @@ def test_projecting_then_attending_is_the_call(attention, x):
 
 def test_attending_refuses_other_rows_and_widths(attention, x):
     projected = attention.project_key(x.key)
-    with pytest.raises(ValueError, match=r"^The shape of `projected_key` must begin with \(2,\)\. .*\(1, 4, "):
-        attention.attend(x.query, projected[:1], x.value[:1])
-    with pytest.raises(ValueError, match=r"^The shape of `value` must begin with \(2, 4\)\. .*\(2, 3, 7\)$"):
+    with pytest.raises(ValueError, match=r"^The shape of `value` must begin with \(3,\)\. .*\(2, 4, 7\)$"):
+        attention.attend(np.zeros((3, 3, 5), "float32"), projected, x.value)
+    with pytest.raises(ValueError, match=r"^Keys and values must be equally many\. Received: 4 and 3$"):
         attention.attend(x.query, projected, x.value[:, :3])
-    with pytest.raises(ValueError, match=r"`query` must have the width 5, which .* of shape \(2, 3, 7\)"):
+    message = r"`query` must have the width 5, which .* of shape \(2, 3, 7\)"
+    with pytest.raises(ValueError, match=message if attention.weights else "one width.*query width 7, key width 5"):
         attention(np.zeros((2, 3, 7)), x.value, x.key)
     if attention.weights:
         with pytest.raises(ValueError, match=r"`key` must have the width 5, which .* of shape \(2, 4, 7\)"):
             attention(x.query, x.value)
+
+
+def test_a_graph_need_not_know_the_width_of_the_keys(attention, x):
+    specs = [tf.TensorSpec([None, None, 5]), tf.TensorSpec(None), tf.TensorSpec([None, None, None])]
+    called = tf.function(lambda q, v, k: attention(q, tf.ensure_shape(v, [None, None, 7]), k), input_signature=specs)
+    np.testing.assert_allclose(called(x.query, x.value, x.key), attention(x.query, x.value, x.key), atol=1e-6)
+
+
+def test_one_row_of_keys_is_for_all(attention, x):
+    one, all_rows = (attention.project_key(np.repeat(x.key[:1], rows, 0)) for rows in (1, 2))
+    found, expected = (
+        attention.attend(x.query, keys, np.repeat(x.value[:1], len(keys), 0))[0] for keys in (one, all_rows)
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_attending_refuses_masks(attention, x):

@@ -272,8 +272,12 @@ def kind_and_command(model) -> tuple[str, str]:
     return next((kind, command) for method, (kind, _, command) in _KINDS.items() if hasattr(model, method))
 
 
-def check_places(folder: pathlib.Path, model: pathlib.Path) -> None:
+def check_places(folder: pathlib.Path, model: pathlib.Path | None) -> None:
     """Looks whether a run and the model that it exports can be written where --out and --models say.
+
+    Args:
+        folder: that of the run.
+        model: that of the export; None for a worker, which exports nothing.
 
     Raises:
         ValueError: a part of a path is no folder, this user may not write there, both are the same folder, or no server
@@ -281,8 +285,11 @@ def check_places(folder: pathlib.Path, model: pathlib.Path) -> None:
     """
     from zoo.serving.layout import check_loadable
 
-    check_loadable(model)
-    for option, place in (("--out", folder), ("--models", model)):
+    places = {"--out": folder}
+    if model is not None:
+        check_loadable(model)
+        places["--models"] = model
+    for option, place in places.items():
         for part in (place, *place.parents):
             if part.is_file() or (part.is_symlink() and not part.exists()):
                 what = "a file" if part.is_file() else "a link to nothing"
@@ -290,7 +297,7 @@ def check_places(folder: pathlib.Path, model: pathlib.Path) -> None:
         there = next(part for part in (place, *place.parents) if part.exists())
         if not os.access(there, os.W_OK | os.X_OK):
             raise ValueError(f"{option}: you may not write to {there}; choose another folder")
-    if model.resolve() == folder.resolve():
+    if model is not None and model.resolve() == folder.resolve():
         raise ValueError(f"{folder} is the folder of the run; the export needs another one: give --models or --out")
 
 

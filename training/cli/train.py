@@ -93,8 +93,9 @@ def train(
                 given.encode()
             except UnicodeEncodeError:  # bytes of another encoding; recipe.json and metrics.json could not be written
                 raise ValueError(f"{given!a} is not UTF-8, which the files of a run are in; rename it") from None
-        if cluster is None or cluster.index == 0:  # the chief alone writes there
-            check_places(folder, models / name)
+        is_chief = cluster is None or cluster.index == 0
+        check_places(folder, models / name if is_chief else None)
+        if is_chief:
             check_replaceable(folder, name, recipe, restart)
         set_storage(parsed.corpus, None if no_cache else folder / CACHE_FOLDER, folder)
         if isinstance(parsed, TranslatorRecipe):

@@ -17,6 +17,7 @@ class ModelWrapper:
     PASSED_ON: ClassVar[tuple[str, ...]] = (
         "source_vocabulary_size",
         "vocabulary_size",
+        "target_vocabulary_size",
         "context_length",
         "most_positions",
     )
@@ -72,12 +73,22 @@ def _check_range(name: str, ids: tf.Tensor, vocabulary_size: int | None) -> None
         raise ValueError(f"`{name}` must hold ids from 0 to {largest:,}, those of the model. Received: {wrong[0]}")
 
 
+def _converted(source: list[Any]) -> tf.Tensor:
+    """A list as a tensor of its own type; rows of ids of different lengths get padding behind them."""
+    try:
+        tensor = tf.convert_to_tensor(source)
+        is_whole = tensor.shape.num_elements() != 0  # if the first row is empty, TensorFlow may drop all others
+    except (TypeError, ValueError):
+        is_whole = False
+    return tensor if is_whole else rows_of_ids("source", source)
+
+
 def written_size(model: Any) -> int | None:
     """How many ids a model may write; None if it does not tell."""
     return getattr(model, "vocabulary_size", getattr(model, "target_vocabulary_size", None))
 
 
-def check_rows(name: str, tensor: tf.Tensor, of: str, other: tf.Tensor) -> None:
+def check_same_rows(name: str, tensor: tf.Tensor, of: str, other: tf.Tensor) -> None:
     """Checks that a tensor `(B, ...)` has as many rows as another, `of`, where the graph knows both.
 
     Raises:
@@ -147,16 +158,14 @@ def checked_rows(model: Any, source: Any, limits: Any, first: Any = None) -> tup
     if is_ids:
         source = rows_of_ids("source", source, size)
     elif isinstance(source, list):
-        try:
-            source = rows_of_ids("source", source)
-        except ValueError:  # no ids, such as images
-            source = tf.convert_to_tensor(source)
+        source = _converted(source)
     elif isinstance(source, np.ndarray):
         source = tf.convert_to_tensor(source)
     rows = next(iter(tf.nest.flatten(source)), None) if first is None else first
     if not hasattr(rows, "shape"):
         raise ValueError(
-            f"`source` must be rows of ids, or tensors whose first axis has the rows. Received: {reprlib.repr(source)}"
+            "`source` must be a list of rows of ids, or tensors whose first axis has the rows. Received: "
+            f"{reprlib.repr(source)}"
         )
     if first is not None:
         if not first.dtype.is_integer or (is_ids and not source.shape[:1].is_compatible_with(first.shape)):

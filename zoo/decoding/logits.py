@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from zoo.decoding.inputs import check_rows, rows_of_ids, written_size
+from zoo.decoding.inputs import check_same_rows, rows_of_ids, written_size
 from zoo.decoding.loop import not_converted
 from zoo.text.tokenizer import PADDING, whole_number
 
@@ -281,7 +281,7 @@ def _checked(model: Any, inputs: Any, tokens: Any) -> tuple[Any, tf.Tensor]:
     if isinstance(inputs, dict):
         inputs = {n: rows_of_ids(n, each, sizes[n]) if sizes.get(n) else each for n, each in inputs.items()}
         for name in filter(sizes.get, inputs):
-            check_rows(name, inputs[name], "tokens", tokens)
+            check_same_rows(name, inputs[name], "tokens", tokens)
     elif hasattr(model, "vocabulary_size"):
         inputs = rows_of_ids("inputs", inputs, size)
     return inputs, tokens

@@ -18,7 +18,7 @@ class WithMasks(ModelWrapper):
         masks: what it leaves out, a `zoo.models.Masks`.
     """
 
-    PASSED_ON = (*ModelWrapper.PASSED_ON, "target_vocabulary_size", "output_weights", "logits_of")
+    PASSED_ON = (*ModelWrapper.PASSED_ON, "output_weights", "logits_of")
 
     def __init__(self, model: Any, masks: Any):
         self.model, self.masks = model, masks

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from zoo.decoding.inputs import ModelWrapper, check_rows, rows_of_ids, written_size
+from zoo.decoding.inputs import ModelWrapper, check_same_rows, rows_of_ids, written_size
 from zoo.decoding.logits import hidden_and_logits
 from zoo.decoding.loop import not_converted
 from zoo.decoding.token_choice import COLD, HOTTEST
@@ -47,7 +47,7 @@ class WithPrefix(ModelWrapper):
         """The model's memory with the prefix, which follows the rows through the loop, and its cache."""
         rows = tf.nest.flatten(source)[0]
         if hasattr(rows, "shape"):
-            check_rows("prefix", self.prefix, "source", rows)
+            check_same_rows("prefix", self.prefix, "source", rows)
         memory, cache = self.model.begin(source)
         return (memory, self.prefix), cache
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from zoo.decoding.inputs import check_rows, checked_rows, one_for_each_row, rows_of_ids, written_size
+from zoo.decoding.inputs import check_same_rows, checked_rows, one_for_each_row, rows_of_ids, written_size
 from zoo.decoding.logits import log_normalizer, top_k
 from zoo.decoding.loop import PhaseForm, not_converted, run_phases
 from zoo.decoding.search import Hypotheses
@@ -234,6 +234,7 @@ def sample(
             settings or rows of `before` than rows, or as in `greedy`.
     """
     first = tf.convert_to_tensor(first)
+    first = tf.cast(first, tf.int32) if first.shape.num_elements() == 0 else first  # an empty list is one of floats
     source, limits = checked_rows(model, source, limits, first)
     sampling = _of_each_row(sampling, limits)
     found = () if watch is None else watch.start()
@@ -241,7 +242,7 @@ def sample(
         before = tf.zeros([tf.shape(limits)[0], 0], tf.int32)
     else:
         before = rows_of_ids("before", before, written_size(model))
-        check_rows("before", before, "source", limits)
+        check_same_rows("before", before, "source", limits)
     ids, log_probabilities, found = _sampled(
         model, source, first, limits, sampling, random_streams(sampling.seed), before, watch, found
     )

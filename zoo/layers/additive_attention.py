@@ -64,13 +64,15 @@ class AdditiveAttention(ScoredAttention):
 
     def project_key(self, key: Tensor) -> Tensor:
         """U h for every key: `(B, S, K)` -> `(B, S, units)`."""
-        check_built_width("key", key, self.key_kernel.shape[0])
-        return ops.matmul(key, ops.cast(self.key_kernel, self.compute_dtype))
+        kernel = self.key_kernel
+        check_built_width("key", key, kernel.shape[0])
+        return ops.matmul(key, ops.cast(kernel, self.compute_dtype))
 
     def scores(self, query: Tensor, projected_key: Tensor) -> Tensor:
         """v^T tanh(W q + U h): `(B, T, Q)` and `(B, S, units)` -> `(B, T, S)`."""
-        check_built_width("query", query, self.query_kernel.shape[0])
-        query, key = at_least_float32(self._product(query, self.query_kernel)), at_least_float32(projected_key)
+        kernel = self.query_kernel
+        check_built_width("query", query, kernel.shape[0])
+        query, key = at_least_float32(self._product(query, kernel)), at_least_float32(projected_key)
         hidden = ops.tanh(ops.expand_dims(query, 2) + ops.expand_dims(key, 1))  # (B, T, S, units)
         return ops.squeeze(self._product(hidden, self.score_kernel), -1)  # (B, T, S)
 

@@ -5,8 +5,8 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_built, check_positive, check_rows, check_width
-from zoo.layers.functions.axes import token_mask
+from zoo.layers.checks import check_built, check_built_width, check_positive, check_width
+from zoo.layers.functions.axes import check_rows, token_mask
 from zoo.layers.functions.recurrence import recur
 from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, scores_dtype
 from zoo.layers.outer_layer import OuterLayer, keep_states
@@ -97,6 +97,7 @@ class AttentionDecoder(OuterLayer):
             self.context_cell.build((None, memory_width))
         else:
             self.recurrent_cell.build((None, inputs_width + memory_width))
+        self._memory_width = memory_width
         self._token_columns = slice(0, inputs_width)
         self._context_columns = slice(inputs_width, None)
         if self.attention is not None and not self.attention.built:
@@ -114,8 +115,12 @@ class AttentionDecoder(OuterLayer):
 
         Returns:
             A dict of tensors with leading axis B, for `step`.
+
+        Raises:
+            ValueError: the memory has another width than the first one.
         """
         check_built(self)
+        check_built_width("memory", memory, self._memory_width)
         memory = ops.cast(memory, self.compute_dtype)  # Keras casts floats alone; weights as integers would be zeros
         if self.attention is None:
             return {"context": memory, "projected_context": self.recurrent_cell.project(memory, self._context_columns)}
@@ -134,9 +139,11 @@ class AttentionDecoder(OuterLayer):
             The new states, the context `(B, K, D)`, and the attention weights `(B, K, S)`, None without attention.
 
         Raises:
-            ValueError: the states have other rows or hypotheses than the inputs.
+            ValueError: the inputs have another width than the first ones, or the states have other rows or hypotheses
+                than the inputs.
         """
         check_built(self)
+        check_built_width("inputs", inputs, self._token_columns.stop)
         for state in states:
             check_rows("states", state, inputs, axes=2)
         rows = ops.shape(inputs)[:2]

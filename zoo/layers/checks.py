@@ -56,7 +56,7 @@ def check_width(name: str, shape: Any) -> int:
     return shape[-1]
 
 
-def check_built_width(name: str, inputs: Any, width: int | None) -> None:
+def check_built_width(name: str, inputs: Any, width: int) -> None:
     """Refuses inputs of another width than that of the weights.
 
     Raises:
@@ -67,23 +67,6 @@ def check_built_width(name: str, inputs: Any, width: int | None) -> None:
             f"`{name}` must have the width {width}, which the layer was built for. "
             f"Received: {name} of shape {tuple(inputs.shape)}"
         )
-
-
-def check_rows(name: str, inputs: Any, others: Any, axes: int = 1) -> None:
-    """Refuses inputs of other rows than those that they are used with.
-
-    Args:
-        name: what the inputs are called.
-        inputs: `(B, ...)`.
-        others: `(B, ...)`.
-        axes: how many first axes must be equal.
-
-    Raises:
-        ValueError: one differs; the message names the inputs.
-    """
-    found, wanted = tuple(inputs.shape), tuple(others.shape[:axes])
-    if any(None not in pair and pair[0] != pair[1] for pair in zip(found, wanted, strict=False)):
-        raise ValueError(f"The shape of `{name}` must begin with {wanted}. Received: {name} of shape {found}")
 
 
 def check_choice(name: str, value: Any, choices: Collection[Any]) -> Any:

@@ -60,7 +60,11 @@ class DotProductAttention(ScoredAttention):
             self.kernel = self.add_weight(
                 name="kernel", shape=(key_width, query_width), initializer=self.kernel_initializer
             )
-        elif query_width != key_width:
+        else:
+            self._check_widths(query_width, key_width)
+
+    def _check_widths(self, query_width: int | None, key_width: int | None) -> None:
+        if query_width != key_width:
             raise ValueError(
                 f"score={self.score!r} needs queries and keys of one width; 'general' has a kernel between "
                 f"them. Received: query width {query_width}, key width {key_width}"
@@ -75,7 +79,10 @@ class DotProductAttention(ScoredAttention):
 
     def scores(self, query: Tensor, projected_key: Tensor) -> Tensor:
         """Q . h, scaled if asked for: `(B, T, Q)` and `(B, S, Q)` -> `(B, T, S)`."""
-        check_built_width("query", query, projected_key.shape[-1])
+        if self.score == "general":
+            check_built_width("query", query, self.kernel.shape[1])
+        elif None not in (query.shape[-1], projected_key.shape[-1]):
+            self._check_widths(query.shape[-1], projected_key.shape[-1])
         query, key = at_least_float32(query), at_least_float32(projected_key)
         if self.score == "scaled":
             query = query * (1.0 / math.sqrt(query.shape[-1]))

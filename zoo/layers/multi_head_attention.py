@@ -7,8 +7,8 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_built, check_inputs, check_positive, check_positive_number, check_rate, check_rows
-from zoo.layers.functions.axes import AttentionAxes, fit, memory_mask
+from zoo.layers.checks import check_built, check_inputs, check_positive, check_positive_number, check_rate
+from zoo.layers.functions.axes import AttentionAxes, check_rows, fit, memory_mask
 from zoo.layers.functions.masks import AttentionMask, both
 from zoo.layers.functions.random import DropoutMask
 from zoo.layers.functions.scaled_dot_product_attention import attention, attention_with_weights
@@ -354,9 +354,10 @@ class MultiHeadAttention(OuterLayer):
             The output `(B, T, D)`, and if asked for, the weights `(B, H, T, S)` in float32.
 
         Raises:
-            ValueError: the memory has other rows than the query, or a mask has another shape.
+            ValueError: the memory has other rows than the query (one row is for all), or a mask has another shape.
         """
-        check_rows("memory", memory[0], query)
+        if memory[0].shape[0] != 1:
+            check_rows("memory", memory[0], query)
         mask = _as_attention_mask(mask, query, memory, window=self.sliding_window)
         output, weights = self._attend_to(memory, query, mask, None, return_attention_scores, head_mask)
         return (output, weights) if return_attention_scores else output

@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_inputs, check_rows
-from zoo.layers.functions.axes import AttentionAxes, memory_mask
+from zoo.layers.checks import check_inputs
+from zoo.layers.functions.axes import AttentionAxes, check_rows, fit, memory_mask
 from zoo.layers.functions.masks import AttentionMask, both, masked_softmax
 from zoo.layers.functions.tensors import Shape, Tensor, attached_mask, scores_dtype
 
@@ -53,14 +53,18 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
             nothing gets zero weights and a zero context.
 
         Raises:
-            ValueError: keys, values or a mask of another shape.
+            ValueError: the values have other rows than the queries (one row is for all) or are not as many as the keys,
+                or a mask has another shape.
         """
-        check_rows("projected_key", projected_key, query)
-        check_rows("value", value, projected_key, axes=2)
+        if value.shape[0] != 1:
+            check_rows("value", value, query)
         if mask is not None:
             mask = memory_mask(mask, query, value.shape[1])
             mask = mask[:, None] if len(mask.shape) == 2 else mask  # (B, 1, S): the same keys for every query
-        weights = masked_softmax(self.scores(query, projected_key), mask)  # (B, T, S)
+        scores = self.scores(query, projected_key)  # (B, T, S)
+        if not fit(scores.shape[2:], value.shape[1:2]):
+            raise ValueError(f"Keys and values must be equally many. Received: {scores.shape[2]} and {value.shape[1]}")
+        weights = masked_softmax(scores, mask)  # (B, T, S)
         context = ops.matmul(ops.cast(weights, value.dtype), value)  # (B, T, D)
         return context, weights
 

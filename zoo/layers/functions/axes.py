@@ -233,6 +233,23 @@ def allowed(mask: Tensor, name: str, where: str = "where attention is allowed") 
     return ops.cast(mask, "bool")
 
 
+def check_rows(name: str, tensor: Tensor, others: Tensor, axes: int = 1) -> None:
+    """Refuses a tensor of other rows than those that it is used with.
+
+    Args:
+        name: what the tensor is called.
+        tensor: `(B, ...)`.
+        others: `(B, ...)`.
+        axes: how many first axes must be equal.
+
+    Raises:
+        ValueError: one differs; the message names the tensor.
+    """
+    found, wanted = tuple(tensor.shape), tuple(others.shape[:axes])
+    if not fit(found[:axes], wanted):
+        raise ValueError(f"The shape of `{name}` must begin with {wanted}. Received: {name} of shape {found}")
+
+
 def fit(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
     """Whether shapes are equal as far as they are known."""
     pairs = zip(sizes, others, strict=True)

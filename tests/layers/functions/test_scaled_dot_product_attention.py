@@ -631,6 +631,18 @@ def test_takes_blocks_for_more_scores_than_large(arrays, monkeypatch):
         assert np.isfinite(context).all() if in_blocks else np.isnan(context).all()
 
 
+def has_devices(monkeypatch, *devices):
+    """Keras lists these. As on JAX, it is an error to ask for a kind that is missing."""
+
+    def list_devices(kind=None):
+        found = [device for device in devices if kind is None or device.startswith(kind)]
+        if not found:
+            raise RuntimeError(f"Unknown backend: '{kind}' requested")
+        return found
+
+    monkeypatch.setattr(keras.distribution, "list_devices", list_devices)
+
+
 @pytest.mark.parametrize(
     ("jit_compile", "gpu", "length", "in_blocks"),
     [(True, False, 32, True), (True, False, 31, False), (True, True, 32, False), (False, False, 32, False)],
@@ -640,7 +652,7 @@ def test_xla_for_a_cpu_takes_blocks_from_so_many_tokens_on(monkeypatch, jit_comp
     """Also where the batch is unknown: this is known while the graph is traced, or the size decides at run time."""
     monkeypatch.setattr(MODULE, "LONG_UNDER_XLA", 32)
     monkeypatch.setattr(MODULE, "BLOCK", 16)
-    monkeypatch.setattr(keras.distribution, "list_devices", lambda kind: ["gpu:0"] if gpu and kind == "gpu" else [])
+    has_devices(monkeypatch, "gpu:0" if gpu else "cpu:0")
 
     def check(query, key):
         assert (MODULE._is_large(query, key, None) is True) == in_blocks
@@ -652,7 +664,7 @@ def test_xla_for_a_cpu_takes_blocks_from_so_many_tokens_on(monkeypatch, jit_comp
 
 @pytest.mark.parametrize("unknown", [False, True], ids=["known sizes", "unknown sizes"])
 def test_a_gpu_takes_blocks_for_more_scores_than_a_processor(monkeypatch, unknown):
-    monkeypatch.setattr(keras.distribution, "list_devices", lambda kind: ["gpu:0"] if kind == "gpu" else [])
+    has_devices(monkeypatch, "gpu:0")
 
     def is_large(*sizes):
         batch, heads, length = sizes

@@ -27,7 +27,9 @@ class TestCtrlC:
         def step():
             for _ in range(presses):
                 signal.raise_signal(signal.SIGINT)
-            time.sleep(0.3)  # longer than until it looks again
+            # Longer than until it looks again, after 0.1 s. It looks next after 0.2 s, when the process waits below. A
+            # signal in the moment in which a wait begins is heard only after it.
+            time.sleep(0.15)
             made.append(1)
 
         try:

@@ -100,8 +100,8 @@ class Beams(NamedTuple):
 
     Attributes:
         ids: int32 `(B, N, T)`, best first; each ends with the end token, unless its limit came first, and then padding.
-        scores: float32 `(B, N)`, the log-probability divided by the length penalty; -inf where there are fewer than N
-            without a token that the model never writes.
+        scores: float32 `(B, N)`, the log-probability divided by the length penalty; -inf where fewer than N texts are
+            possible.
         log_probabilities: float32 `(B, N)`, natural logarithm of the model's probability of the ids.
         weights: float32 `(B, N, T, S)`, the attention of each step; 0 at padding. None unless asked for.
     """
@@ -343,7 +343,7 @@ class _Search:
         scores, ends = (each[:, : self.n_best] for each in finished)  # (B, N), (B, N, 3)
         last_steps, last_parents, last_tokens = tf.unstack(ends, axis=2)  # (B, N) each
         divisors = self.divisor(last_steps + 1, self.powers[:, None])  # (B, N)
-        # A beam that is wider than the number of texts that a model may write has also found others.
+        # Where fewer texts are possible than the beam is wide, it has also found forbidden ones.
         exists = (scores > _NOTHING) & ~(scores * divisors < _FORBIDDEN)  # (B, N)
         scores = tf.where(exists, scores, _NOTHING)
         steps = tf.shape(tokens)[0]

@@ -65,7 +65,8 @@ def compiled_by_xla(tensor: Tensor) -> bool:
 def on_gpu(tensor: Tensor) -> bool:
     """Whether a tensor is on a GPU; on TensorFlow and JAX, whether the machine has one."""
     if keras.backend.backend() in ("tensorflow", "jax"):
-        # Fails on other backends, and on JAX if asked for GPUs where there are none. Unasked, it prefers them.
+        # Other backends have no such list. It holds the GPUs if there are any, else the processors. To ask for "gpu" is
+        # an error on JAX where there is none.
         return keras.distribution.list_devices()[0].startswith(("gpu", "cuda"))
     return getattr(getattr(tensor, "device", None), "type", "cpu") in ("cuda", "mps")
 
